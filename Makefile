@@ -8,7 +8,7 @@ NAMES = sed -n '/^\[features\]/,/^\[[^f]/s/^\([a-z][a-z0-9-]*\) *=.*/\1/p' Cargo
 EXAMPLES = $(basename $(notdir $(wildcard examples/services/src/bin/*.rs)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up down examples test test-all verify fix sim bench performance plots compare-others admission-price bench-leases bench-shared drill outage docs-site servers databases
+.PHONY: help demo up down examples test test-all verify fix sim bench performance plots compare-others admission-price bench-leases bench-shared bench-tokens soak drill outage docs-site servers databases
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,6 +67,7 @@ else ifdef SEEDS
 	$(WORLD) -- --seeds $(SEEDS) $(if $(START),--start $(START))
 else
 	$(CARGO) test --release --package redquorum-model
+	$(if $(PLANTED),,$(CARGO) test --release --test mirror -- --include-ignored)
 	$(WORLD)
 	$(if $(PLANTED),,$(WORLD) -- --pinned)
 endif
@@ -94,6 +95,12 @@ bench-shared: servers ## measure read-write locks, semaphores and elections besi
 
 bench-leases: servers ## hold 100 000 leases for three ttls and say what that costs
 	$(CARGO) run --release --package redquorum-bench --bin leases
+
+bench-tokens: servers ## say what kept fencing tokens cost: bytes of each, and ten million old ones (CLIENTS=N)
+	$(CARGO) run --release --package redquorum-bench --bin tokens -- --clients $(or $(CLIENTS),1)
+
+soak: servers ## lock new names for an hour and say whether memory stays flat (MINUTES=N)
+	$(CARGO) run --release --package redquorum-bench --bin soak -- --minutes $(or $(MINUTES),60)
 
 # A short one is built sooner than an optimized program.
 drill: DRILL = $${CARGO_TARGET_DIR:-target}/$(if $(QUICK),debug,release)/drill

@@ -1,5 +1,6 @@
 //! What operators do with the admission records of the instances: look at them, write the first ones, change the time in them.
 
+use std::fmt;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -7,7 +8,7 @@ use thiserror::Error;
 use crate::client::Redlock;
 use crate::instance::{FoundRecord, Trace};
 use crate::names::display_name;
-use crate::protocol::{AdmissionTerms, Cause, check_terms};
+use crate::protocol::{AdmissionTerms, Cause, LONGEST_TTL, check_terms};
 use crate::runtime::ask_all::{ask_all, carry_out, set_all};
 
 impl Redlock {
@@ -89,13 +90,49 @@ pub enum RecordsError {
     /// These instances do not permit it. Nothing was written anywhere.
     #[error("nothing was written: {}", reasons(.0))]
     Refused(Vec<RecordRefusal>),
-    /// Another client wrote in between: records were written on some instances, and not on these.
-    #[error("not written on all instances, another client wrote in between: {}", reasons(.0))]
-    Incomplete(Vec<RecordRefusal>),
+    /// Not all instances were opened, as far as is known. The others vote a quarantine after a client first wants a lock, which is safe.
+    /// They may be opened alone, by a client of them alone, as long as no client was started; one that was opened refuses that.
+    #[error(
+        "{0}; leave the others, which vote a quarantine after a client first wants a lock, or open them alone while no client has been \
+         started ('redquorum admission open -i ADDRESS')"
+    )]
+    HalfOpened(Written),
+    /// Not all records have the new time, as far as is known. Set it again: a record that has it stays as it is.
+    #[error("{0}; once all can be reached, set it again: a record that has this time stays as it is")]
+    HalfSet(Written),
+}
+
+/// What became of writes that not all instances have confirmed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Written {
+    /// Where the record was written: the addresses without credentials.
+    pub written: Vec<String>,
+    /// Where it was not.
+    pub refused: Vec<RecordRefusal>,
+    /// Where it may have been: the request was sent, and not answered.
+    pub unknown: Vec<RecordRefusal>,
+}
+
+impl fmt::Display for Written {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { written, refused, unknown } = self;
+        match written.is_empty() {
+            true => write!(f, "written on none for certain")?,
+            false => write!(f, "written on {}", written.join(", "))?,
+        }
+        for (what, instances) in [("not written", refused), ("not known whether written", unknown)] {
+            if !instances.is_empty() {
+                write!(f, "; {what}: {}", reasons(instances))?;
+            }
+        }
+        Ok(())
+    }
 }
 
 fn reasons(refusals: &[RecordRefusal]) -> String {
-    let each: Vec<_> = refusals.iter().map(|RecordRefusal { address, reason }| format!("{address} {reason}")).collect();
+    let each: Vec<_> =
+        refusals.iter().map(|RecordRefusal { address, reason }| format!("{address}: {reason}")).collect();
     each.join("; ")
 }
 
@@ -152,7 +189,8 @@ impl AdmissionRecords {
     /// What was sent is carried out: some instances may have a record then, and a second call refuses them.
     ///
     /// # Errors
-    /// [`RecordsError`] with what was found on which instance.
+    /// [`RecordsError`] with what was found on which instance; [`RecordsError::HalfOpened`] where some have confirmed it, or may have
+    /// carried it out, and not all.
     pub async fn open(&self, no_lock_was_held_within: Duration) -> Result<(), RecordsError> {
         let longest_ttl = Duration::from_millis(self.terms().quarantine_ms);
         if no_lock_was_held_within < longest_ttl {
@@ -169,22 +207,25 @@ impl AdmissionRecords {
         }
         tracing::warn!(?longest_ttl, "instances are opened: an operator asserts that no lock was held");
         let opened = carry_out(shared, shared.instances.iter().map(|instance| instance.open_record(true))).await;
-        self.complete(opened.into_iter().map(of_trace))
+        self.complete(
+            opened.into_iter().map(|trace| (has_no_answer(&trace), of_trace(trace))),
+            RecordsError::HalfOpened,
+        )
     }
 
     /// Sets the longest ttl of each record to this client's quarantine, and leaves the rest. If that is shorter than
     /// before, the instance also waits for the former time.
     ///
     /// To allow longer ttls: give all clients the longer quarantine, call this, give them the longer `max_ttl`. To allow
-    /// shorter ones: give all clients the shorter `max_ttl`, wait for as long as locks could last before, call this, wait until all
-    /// instances vote, give clients the shorter quarantine.
+    /// shorter ones: give all clients the shorter `max_ttl`, wait for as long as locks could last before, call this with a client of one
+    /// instance after the other, each once the former one votes again and a renewal has followed, give clients the shorter quarantine.
     ///
     /// # Cancel safety
     /// What was sent is carried out. It may be called again.
     ///
     /// # Errors
-    /// [`RecordsError`] where an instance cannot be reached, has no record, or has that of another process; and where a record changed
-    /// meanwhile.
+    /// [`RecordsError`] where an instance cannot be reached, has no record, or has that of another process; [`RecordsError::HalfSet`]
+    /// where a record changed meanwhile, or an instance did not answer.
     pub async fn set(&self) -> Result<(), RecordsError> {
         let shared = &self.redlock.shared;
         let found = ask_all(shared, |instance| instance.read_record()).await;
@@ -201,29 +242,35 @@ impl AdmissionRecords {
         let found: Vec<FoundRecord> = found.into_iter().flatten().collect();
         let longest_ttl = Duration::from_millis(self.terms().quarantine_ms);
         tracing::warn!(?longest_ttl, "the time in the admission records is set");
-        self.complete(set_all(shared, found).await.into_iter().map(|set| match set {
-            Ok(true) => None,
-            Ok(false) => Some("has another record now".to_owned()),
-            Err(cause) => Some(cause.to_string()),
-        }))
+        let set = set_all(shared, found).await.into_iter().map(|set| {
+            let unknown = has_no_answer(&set);
+            match set {
+                Ok(true) => (unknown, None),
+                Ok(false) => (unknown, Some("it has another record now".to_owned())),
+                Err(cause) => (unknown, Some(cause.to_string())),
+            }
+        });
+        self.complete(set, RecordsError::HalfSet)
     }
 
     fn obstacle_to_set(&self, found: &FoundRecord) -> Option<String> {
-        let Some(stored) = &found.stored else { return Some("has no admission record".to_owned()) };
+        let Some(stored) = &found.stored else { return Some("it has no admission record".to_owned()) };
         let Some(record) = found.record() else {
-            return Some(format!("has something else in place of the admission record: {}", display_name(stored)));
+            return Some(format!("it has something else in place of the admission record: {}", display_name(stored)));
         };
         if record.identity != found.identity {
             return Some(format!(
-                "has the record of another process, {}, and is {}; the next client that wants a lock replaces it",
+                "it has the record of another process, {}, and is {}; the next client that wants a lock replaces it",
                 record.identity.as_str(),
                 found.identity.as_str()
             ));
         }
-        let longest_ms = self.redlock.settings.longest_ttl_ms();
-        (record.longest_ttl_ms > longest_ms).then(|| {
+        (u128::from(record.longest_ttl_ms) > LONGEST_TTL.as_millis()).then(|| {
             let recorded_ms = record.longest_ttl_ms;
-            format!("has a record for ttls up to {recorded_ms} ms, longer than any client can use; delete redquorum:admission there")
+            format!(
+                "it has a record for ttls up to {recorded_ms} ms, longer than any client can use; restart the instance: the next client \
+                 that wants a lock replaces the record"
+            )
         })
     }
 
@@ -240,25 +287,44 @@ impl AdmissionRecords {
             .collect()
     }
 
-    fn complete(&self, written: impl Iterator<Item = Option<String>>) -> Result<(), RecordsError> {
-        let refusals = self.refusals(written);
-        let none_written = refusals.len() == self.redlock.shared.instances.len();
-        match refusals.is_empty() {
-            true => Ok(()),
-            false if none_written => Err(RecordsError::Refused(refusals)),
-            false => Err(RecordsError::Incomplete(refusals)),
+    /// Of each instance whether it is not known if it has written, and why it has not, or may not have.
+    fn complete(
+        &self,
+        outcomes: impl Iterator<Item = (bool, Option<String>)>,
+        incomplete: fn(Written) -> RecordsError,
+    ) -> Result<(), RecordsError> {
+        let mut all = Written::default();
+        for (instance, (is_unknown, reason)) in self.redlock.shared.instances.iter().zip(outcomes) {
+            let address = instance.address().to_owned();
+            match reason {
+                None => all.written.push(address),
+                Some(reason) if is_unknown => all.unknown.push(RecordRefusal { address, reason }),
+                Some(reason) => all.refused.push(RecordRefusal { address, reason }),
+            }
+        }
+        match all {
+            Written { refused, unknown, .. } if refused.is_empty() && unknown.is_empty() => Ok(()),
+            Written { written, unknown, refused } if written.is_empty() && unknown.is_empty() => {
+                Err(RecordsError::Refused(refused))
+            }
+            all => Err(incomplete(all)),
         }
     }
+}
+
+/// Whether a write was sent that has no answer: it may have been carried out (P5).
+const fn has_no_answer<T>(answer: &Result<T, Cause>) -> bool {
+    matches!(answer, Err(Cause::TimedOut | Cause::Disconnected(_) | Cause::OddReply(_)))
 }
 
 /// Why an instance with this trace is not opened.
 fn of_trace(found: Result<Trace, Cause>) -> Option<String> {
     Some(match found {
         Ok(Trace::Unused) => return None,
-        Ok(Trace::Record(record)) => format!("has an admission record: {record}"),
-        Ok(Trace::Token(lock)) => format!("has a fencing token, of {lock:?}"),
-        Ok(Trace::Listener(channel)) => format!("has a client that listens: {channel}"),
-        Ok(Trace::Flushed) => "was flushed since it started".to_owned(),
+        Ok(Trace::Record(record)) => format!("it has an admission record: {record}"),
+        Ok(Trace::Token(lock)) => format!("it has a fencing token, of {lock:?}"),
+        Ok(Trace::Listener(channel)) => format!("it has a client that listens: {channel}"),
+        Ok(Trace::Flushed) => "it was flushed since it started".to_owned(),
         Err(cause) => cause.to_string(),
     })
 }

@@ -11,7 +11,10 @@ use tracing::Instrument;
 use crate::config::{Builder, Renewal, Settings};
 use crate::detached::DetachedLease;
 use crate::election::Election;
-use crate::error::{BadRequest, ConnectError, ExtendError, ShutdownError, connect_error, extend_error, shutdown_error};
+use crate::error::{
+    BadRequest, ConnectError, ExtendError, ShutdownError, Unreleased, connect_error, extend_error, not_shut_down,
+    unreleased,
+};
 use crate::guard::Guard;
 use crate::inspection::{ForcedRelease, Inspection, force_release, inspect};
 use crate::instance::{AdmissionStatus, InstanceStatus};
@@ -23,6 +26,8 @@ use crate::resource::Resource;
 use crate::runtime::Shared;
 use crate::runtime::acquire::{AcquireParams, Purpose};
 use crate::runtime::attach::{Detached, attach};
+use crate::runtime::extend::ExtendFailure;
+use crate::runtime::tasks::with_timers;
 use crate::rw_lock::RwLock;
 use crate::semaphore::Semaphore;
 use crate::span;
@@ -34,9 +39,11 @@ use crate::stats::{ClientStats, stats};
 /// dropped, outstanding releases are finished and then the connections are closed; call
 /// [`shutdown`](Self::shutdown) before the runtime ends to wait for that.
 ///
-/// A client does not survive `fork()`: connections and locks stay with the process that built it. In the
-/// other one acquires fail with [`AcquireError::ClientUnusable`](crate::AcquireError::ClientUnusable), and dropping a guard
-/// releases nothing. Fork before you build it, and build one in each process.
+/// A client does not survive `fork()`: connections and locks stay with the process that built it, which a child cannot
+/// disturb. In the child every call fails at once, acquires with
+/// [`AcquireError::ClientUnusable`](crate::AcquireError::ClientUnusable), others with [`BadRequest::Forked`]; no guard is valid, and
+/// dropping one releases nothing. Fork before you build a client, and build one in each process. Do not continue a tokio
+/// runtime in a child: it has the parent's registry of sockets.
 #[derive(Clone)]
 pub struct Redlock {
     pub(crate) shared: Arc<Shared>,
@@ -137,7 +144,10 @@ impl Redlock {
     /// by this client's defaults, and released with its guard.
     ///
     /// A copy that is attached while another guard of the lease lives shares the lease with it. In one client the last of them releases
-    /// it. In two clients the first does, and the other loses it. So attach one copy only.
+    /// it, and no copy is attached after that. In two clients the first does, and the other loses it. So attach one copy only.
+    ///
+    /// Behind a mark of [`keep_for`](Guard::keep_for) a copy has the lock again, as no other client has had it since. Its release ends
+    /// the mark.
     ///
     /// # Guarantees
     /// On success a quorum stores this lease, so no other client holds the lock. Attach it before its ttl has passed: after that, extends
@@ -148,18 +158,25 @@ impl Redlock {
     /// Safe: the lease stays detached. It may be extended by what was sent.
     ///
     /// # Errors
-    /// [`ExtendError::Lost`] if no quorum has it any more; [`ExtendError::Unconfirmed`] if too few instances answered, or this client
-    /// was shut down: try again, here or elsewhere; [`ExtendError::BadRequest`] for a ttl above `max_ttl`.
+    /// [`ExtendError::Lost`] if no quorum has it any more, or if it was over when it was detached; [`ExtendError::Unconfirmed`] if too few
+    /// instances answered: try again, here or elsewhere; [`ExtendError::ClientUnusable`] if this client was shut down: attach it elsewhere;
+    /// [`ExtendError::BadRequest`] for a ttl above `max_ttl`.
     pub async fn attach(&self, lease: &DetachedLease) -> Result<Guard, ExtendError> {
+        self.shared.check_process().map_err(BadRequest::from)?;
         let resource = Resource::new(b"", &lease.key).map_err(BadRequest::from)?;
         let terms = self.settings.terms(Some(lease.ttl))?;
         let span = span::operation!("attach", resource.display());
-        let holder = CurrentHolder::from_value(lease.value.as_bytes()).holder.unwrap_or_default().into();
+        let value = lease.value.as_ref();
+        let holder = value.and_then(|value| CurrentHolder::from_value(value.as_bytes()).holder);
+        let holder = holder.unwrap_or_default().into();
         let (renews, max_hold) = (self.settings.renewal == Renewal::Auto, self.settings.max_hold);
         let (access, purpose) = (Access::Write, Purpose::Lock);
         let params = Arc::new(AcquireParams { resource, access, terms, holder, renews, max_hold, purpose });
-        let detached = Detached { value: lease.value.clone(), token: lease.token };
-        let result = attach(&self.shared, &params, detached).instrument(span.clone()).await;
+        let detached = value.map(|value| Detached { value: value.clone(), token: lease.token });
+        let result = match detached {
+            Some(detached) => attach(&self.shared, &params, detached).instrument(span.clone()).await,
+            None => Err(ExtendFailure::LeaseLost(None)),
+        };
         let guard = |tenure| Guard::new(Arc::clone(&self.shared), Arc::clone(&self.settings), tenure);
         let result = result.map(guard).map_err(|failure| extend_error(&self.shared, failure));
         match &result {
@@ -195,15 +212,18 @@ impl Redlock {
     /// [`ConnectError`] with the cause for each instance that is not connected.
     pub async fn wait_connected(&self, limit: Duration) -> Result<(), ConnectError> {
         let begun = self.shared.clock.now();
-        if self.shared.has_ended() {
+        if self.shared.unusable().is_some() {
             return Err(connect_error(&self.shared, begun));
         }
         let waits: FuturesUnordered<_> =
             self.shared.instances.iter().map(|instance| instance.wait_accepted()).collect();
         let quorum = waits.take(self.shared.quorum.votes()).for_each(|()| std::future::ready(()));
-        timeout(limit, quorum).await.map_err(|_| connect_error(&self.shared, begun))?;
-        self.settled().await;
-        Ok(())
+        let connected = async {
+            timeout(limit, quorum).await.map_err(|_| connect_error(&self.shared, begun))?;
+            self.settled().await;
+            Ok(())
+        };
+        with_timers(&self.shared.runtime, connected).await
     }
 
     /// Gives all instances a moment to be connected, so that the first lock need not do with a bare quorum.
@@ -231,7 +251,7 @@ impl Redlock {
         self.shared.instances.iter().map(|instance| instance.status()).collect()
     }
 
-    /// Who holds a lock: with which token, for how long, on which instances, and who waits. Changes nothing.
+    /// Who holds a lock: for how long, on which instances, and who waits. Changes nothing.
     ///
     /// ```
     /// # use redquorum::testing::Cluster;
@@ -242,7 +262,7 @@ impl Redlock {
     /// # let _guard = redlock.lock("job").acquire().await?;
     /// let inspection = redlock.inspect("job").await?;
     /// match inspection.holder() {
-    ///     Some(holder) => println!("{} has it on {:?}, token {:?}", holder.by, holder.on, holder.token),
+    ///     Some(holder) => println!("{} has it on {:?}, for {:?}", holder.by, holder.on, holder.expires_in),
     ///     None => println!("no client has it on a quorum: {inspection:?}"),
     /// }
     /// # assert!(inspection.holder().is_some()); Ok(()) }
@@ -255,7 +275,7 @@ impl Redlock {
     /// [`BadRequest`] for a name that cannot be locked. Instances that do not answer within the instance
     /// timeout are named in the [`Inspection`].
     pub async fn inspect(&self, name: impl Into<ResourceName>) -> Result<Inspection, BadRequest> {
-        let resource = self.lock(name).resource()?;
+        let resource = self.lock(name).resource_to_ask()?;
         Ok(inspect(&self.shared, &resource).await)
     }
 
@@ -263,7 +283,9 @@ impl Redlock {
     /// holder's work may continue beside that of the next one until it notices the loss, and only the fencing token decides whose
     /// writes count.
     ///
-    /// The former holder notices it like any loss: by push, or at its next renewal. All clients of another library look the same here.
+    /// The former holder notices it like any loss: by push, or at its next renewal, a third of its ttl later at the latest. With
+    /// [`Renewal::Off`] it notices only while it waits for the loss, and else when its validity ends. All clients of another library
+    /// look the same here. What is no lock of this library stays: it may be another program's data.
     ///
     /// ```
     /// # use redquorum::testing::Cluster;
@@ -291,7 +313,7 @@ impl Redlock {
         name: impl Into<ResourceName>,
         expected: &CurrentHolder,
     ) -> Result<ForcedRelease, BadRequest> {
-        let resource = self.lock(name).resource()?;
+        let resource = self.lock(name).resource_to_ask()?;
         Ok(force_release(&self.shared, &resource, expected).await)
     }
 
@@ -333,8 +355,8 @@ impl Redlock {
         crate::recording::record(&self.shared);
     }
 
-    /// Ends the client: it grants no lock from the moment of the call, releases those that are held, and waits until all reachable
-    /// instances confirm that, at most `limit`. It waits for instances without a connection for one instance timeout at most.
+    /// Ends the client: it grants no lock from the moment of the call, ends and releases those that are held, and waits until all
+    /// reachable instances confirm that, at most `limit`. It waits for instances without a connection for one instance timeout at most.
     ///
     /// A held lock ends at once, as [`Loss::ShutDown`](crate::Loss::ShutDown): it is not valid or renewed any more,
     /// [`lost`](crate::LeaseView::lost) resolves, and [`run`](Lock::run) drops its work. It is released when its guard is
@@ -368,11 +390,17 @@ impl Redlock {
     /// Safe: releases continue in the background. The client stays shut down.
     ///
     /// # Errors
-    /// [`ShutdownError`] names the instances that did not confirm releases in time, how many, and why. Those keys expire with
-    /// their ttl.
-    pub async fn shutdown(&self, limit: Duration) -> Result<(), ShutdownError> {
-        let pending = self.shared.drain(limit).await;
-        shutdown_error(&self.shared, &pending).map_or(Ok(()), Err)
+    /// [`ShutdownError`] if a lock may still be held: no quorum has confirmed its release in time.
+    ///
+    /// If a quorum has confirmed each of them, the result names the other instances that have not, as those that are down: how many
+    /// releases, and why. Keys that are left expire with their ttl.
+    pub async fn shutdown(&self, limit: Duration) -> Result<Vec<Unreleased>, ShutdownError> {
+        if self.shared.is_forked() {
+            return Err(not_shut_down(&self.shared));
+        }
+        let is_released = with_timers(&self.shared.runtime, self.shared.drain(limit)).await;
+        let unreleased = unreleased(&self.shared);
+        if is_released { Ok(unreleased) } else { Err(ShutdownError { unreleased }) }
     }
 
     /// Grants no lock from the moment of the call, waits until held ones are released or dropped, at most `patience`, and then
@@ -400,8 +428,14 @@ impl Redlock {
     ///
     /// # Errors
     /// As for [`shutdown`](Self::shutdown).
-    pub async fn shutdown_gracefully(&self, patience: Duration, limit: Duration) -> Result<(), ShutdownError> {
-        self.shared.wait_for_guards(patience).await;
+    pub async fn shutdown_gracefully(
+        &self,
+        patience: Duration,
+        limit: Duration,
+    ) -> Result<Vec<Unreleased>, ShutdownError> {
+        if !self.shared.is_forked() {
+            with_timers(&self.shared.runtime, self.shared.wait_for_guards(patience)).await;
+        }
         self.shutdown(limit).await
     }
 }
@@ -409,11 +443,12 @@ impl Redlock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::Process;
 
     #[tokio::test]
     async fn in_another_process_than_its_own_a_client_gives_no_locks() {
         let mut redlock = Redlock::builder().instances(["redis://127.0.0.1:1"]).build().unwrap();
-        Arc::get_mut(&mut redlock.shared).unwrap().process = 0;
+        Arc::get_mut(&mut redlock.shared).unwrap().process = Process::OTHER;
         for error in [redlock.lock("a").acquire().await, redlock.lock("a").holder("me".into()).try_acquire().await] {
             assert!(matches!(error, Err(ref error) if error.kind() == "forked"), "{error:?}");
         }

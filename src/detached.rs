@@ -18,7 +18,8 @@ use crate::protocol::{FencingToken, Value};
 pub struct DetachedLease {
     /// The key, namespace included.
     pub(crate) key: Vec<u8>,
-    pub(crate) value: Value,
+    /// `None` if the lease was over when it was detached.
+    pub(crate) value: Option<Value>,
     pub(crate) token: FencingToken,
     pub(crate) ttl: Duration,
 }
@@ -54,7 +55,7 @@ impl fmt::Debug for DetachedLease {
 }
 
 /// The text must stay readable, since programs have stored it: `1`, the ttl in ms, the token, the value, and the key, the last
-/// two in hexadecimal digits, with a blank between each.
+/// two in hexadecimal digits, with a blank between each. `-` stands for the value of a lease that was over.
 #[cfg(feature = "serde")]
 mod serialized {
     use std::fmt::Write;
@@ -68,11 +69,14 @@ mod serialized {
 
     /// The form of the text.
     const VERSION: &str = "1";
+    /// The value of a lease that was over.
+    const OVER: &str = "-";
 
     impl Serialize for DetachedLease {
         fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
             let ttl_ms = self.ttl.as_millis();
-            let (token, value, key) = (self.token.get(), digits(self.value.as_bytes()), digits(&self.key));
+            let value = self.value.as_ref().map_or_else(|| OVER.to_owned(), |value| digits(value.as_bytes()));
+            let (token, key) = (self.token.get(), digits(&self.key));
             serializer.serialize_str(&format!("{VERSION} {ttl_ms} {token} {value} {key}"))
         }
     }
@@ -91,7 +95,10 @@ mod serialized {
         }
         let ttl = Duration::from_millis(words.next()?.parse().ok()?);
         let token = FencingToken::from_number(words.next()?.parse().ok()?)?;
-        let value = Value::from_wire(&bytes(words.next()?)?);
+        let value = match words.next()? {
+            OVER => None,
+            value => Some(Value::from_wire(&bytes(value)?)),
+        };
         let key = bytes(words.next()?)?;
         (!key.is_empty() && words.next().is_none()).then_some(DetachedLease { key, value, token, ttl })
     }
@@ -117,7 +124,7 @@ mod tests {
 
     fn sample() -> DetachedLease {
         let (value, token) = (Value::from_wire(b"me:secret:host/1"), FencingToken::from_number(4097).unwrap());
-        DetachedLease { key: b"a\xff".to_vec(), value, token, ttl: Duration::from_secs(2) }
+        DetachedLease { key: b"a\xff".to_vec(), value: Some(value), token, ttl: Duration::from_secs(2) }
     }
 
     #[test]
@@ -132,6 +139,9 @@ mod tests {
         let text = r#""1 2000 4097 6d653a7365637265743a686f73742f31 61ff""#;
         assert_eq!(serde_json::to_string(&sample()).unwrap(), text);
         assert_eq!(serde_json::from_str::<DetachedLease>(text).unwrap(), sample());
+        let (over, text) = (DetachedLease { value: None, ..sample() }, r#""1 2000 4097 - 61ff""#);
+        assert_eq!(serde_json::to_string(&over).unwrap(), text);
+        assert_eq!(serde_json::from_str::<DetachedLease>(text).unwrap(), over);
         for broken in [
             "",
             "1",

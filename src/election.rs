@@ -1,6 +1,7 @@
 //! One of several candidates leads, and the others know who.
 
 use std::fmt;
+use std::future::pending;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +20,7 @@ use crate::run::run_while_held;
 use crate::runtime::Shared;
 use crate::runtime::acquire::Purpose;
 use crate::runtime::ask_all::look;
+use crate::runtime::tasks::with_timers;
 
 /// An observer looks so often in a ttl, beside pushes: each look takes a moment, and a third of it is promised.
 const LOOKS_PER_TTL: u32 = 4;
@@ -161,16 +163,17 @@ impl Election {
     /// Who leads now; `None` if no client does. It may have changed when this returns.
     ///
     /// A candidate that has the keys of a quorum is returned even if it does not know that, as its answers were lost; it gives them up.
+    /// Keys on instances that may have forgotten locks do not count: there a candidate may have set some that are no votes.
     ///
     /// # Cancel safety
     /// Safe: it only reads.
     ///
     /// # Errors
-    /// [`LeaderError::Unknown`] if too few instances answer; [`LeaderError::BadRequest`] for a name that cannot be locked.
+    /// [`LeaderError::Unknown`] if too few instances answer, or vote yet; [`LeaderError::BadRequest`] for a name that cannot be locked.
     pub fn leader(&self) -> impl Future<Output = Result<Option<Leader>, LeaderError>> + Send + use<> {
         let lock = self.lock.clone();
         async move {
-            let seen = look(&lock.shared, &lock.resource()?).await;
+            let seen = look(&lock.shared, &lock.resource_to_ask()?).await;
             let value = seen.map_err(|answers| leader_error(&lock.shared, answers))?;
             Ok(value.and_then(|value| Leader::read(&value)))
         }
@@ -194,7 +197,7 @@ impl Election {
     /// # Errors
     /// [`BadRequest`] for a name that cannot be locked, or a ttl that cannot be.
     pub fn observe(&self) -> Result<Observer, BadRequest> {
-        let (shared, resource) = (Arc::clone(&self.lock.shared), self.lock.resource()?);
+        let (shared, resource) = (Arc::clone(&self.lock.shared), self.lock.resource_to_ask()?);
         let interval = self.lock.terms()?.ttl() / LOOKS_PER_TTL;
         let changes = shared.keep_alive.observed().changes_of(&resource);
         Ok(Observer { shared, resource, interval, changes, last: None })
@@ -205,7 +208,8 @@ impl Observer {
     /// Waits for the next leader: at first the present one, then each that is seen with a larger token.
     ///
     /// A change is seen at once where instances push it (`CLIENT TRACKING`), and a third of a ttl after it at the latest, or an instance
-    /// timeout later if an instance hangs. Of several changes in that time the last is seen. While too few instances answer, it waits.
+    /// timeout later if an instance hangs. Of several changes in that time the last is seen. While too few instances answer, it waits; in a
+    /// child of the process that built the client without end.
     ///
     /// # Guarantees
     /// Tokens only grow: a leader from before the last one that was returned is never returned, with any answers of instances.
@@ -213,6 +217,9 @@ impl Observer {
     /// # Cancel safety
     /// Safe: no leader is lost.
     pub async fn next(&mut self) -> Leader {
+        if self.shared.is_forked() {
+            return pending().await;
+        }
         loop {
             self.changes.mark_unchanged(); // what changes from now on is looked at after this look
             let seen = look(&self.shared, &self.resource).await.ok().flatten();
@@ -223,9 +230,16 @@ impl Observer {
             }
             tokio::select! {
                 Ok(()) = self.changes.changed() => {}
-                () = sleep(self.interval) => {}
+                () = with_timers(&self.shared.runtime, async { sleep(self.interval).await }) => {}
             }
         }
+    }
+}
+
+#[cfg(feature = "blocking")]
+impl Observer {
+    pub(crate) fn check_process(&self) -> Result<(), crate::process::Forked> {
+        self.shared.check_process()
     }
 }
 

@@ -9,9 +9,9 @@ use tracing::Instrument;
 
 use crate::config::Settings;
 use crate::detached::DetachedLease;
-use crate::error::{ExtendError, ReleaseError, extend_error, release_error};
+use crate::error::{BadRequest, ExtendError, ReleaseError, extend_error, release_error};
 use crate::lease::{LeaseView, Mode, Reader, Writer};
-use crate::protocol::Access;
+use crate::protocol::{Access, InstanceSet};
 use crate::runtime::Shared;
 use crate::runtime::extend::{ExtendFailure, extend};
 use crate::runtime::held_lease::Tenure;
@@ -102,6 +102,7 @@ impl<M: Mode> Guard<M> {
     /// [`ExtendError::Lost`] once the validity has passed; [`ExtendError::Unconfirmed`] if no
     /// quorum answered in time, which may be tried again.
     pub async fn extend(&self) -> Result<Duration, ExtendError> {
+        self.lease.shared.check_process().map_err(BadRequest::from)?;
         self.extend_to(self.lease.tenure.claim().ttl).await
     }
 
@@ -113,8 +114,9 @@ impl<M: Mode> Guard<M> {
     /// # Errors
     /// Also [`ExtendError::WouldShorten`], and [`ExtendError::BadRequest`] for a ttl above `max_ttl`.
     pub async fn extend_to(&self, ttl: Duration) -> Result<Duration, ExtendError> {
-        let terms = self.lease.settings.terms(Some(ttl))?;
-        let LeaseView { shared, tenure, .. } = &self.lease;
+        let LeaseView { shared, settings, tenure, .. } = &self.lease;
+        shared.check_process().map_err(BadRequest::from)?;
+        let terms = settings.terms(Some(ttl))?;
         let span = span::operation!("extend", tenure.claim().resource.display());
         let extended = async {
             if !self.is_valid() {
@@ -145,18 +147,42 @@ impl<M: Mode> Guard<M> {
     ///
     /// # Errors
     /// [`ReleaseError::Unconfirmed`] if too few instances answered. The release continues in the
-    /// background, and the keys expire with their ttl at the latest: do not repeat it.
-    pub async fn release(mut self) -> Result<Released, ReleaseError> {
+    /// background, and the keys expire with their ttl at the latest: do not repeat it. [`ReleaseError::BadRequest`] in a
+    /// child of the process that has the lock.
+    pub async fn release(self) -> Result<Released, ReleaseError> {
+        self.end().release().await
+    }
+
+    /// Ends it at once: what is left to do is to send its release.
+    pub(crate) fn end(mut self) -> EndedGuard<M> {
         self.has_left = true;
         let LeaseView { shared, tenure, .. } = &self.lease;
         let (is_valid, is_gone) = (self.is_valid(), tenure.held.is_gone());
-        let Some(targets) = shared.begin_to_let_go(&tenure.held, Some(tenure.guard)) else {
-            return Ok(Released { was_still_held: is_valid }); // another caller of this client has it
-        };
+        let targets = shared.begin_to_let_go(&tenure.held, Some(tenure.guard));
+        EndedGuard { guard: self, is_valid, is_gone, targets }
+    }
+}
+
+/// A guard that was ended.
+pub(crate) struct EndedGuard<M: Mode = Writer> {
+    guard: Guard<M>,
+    /// Whether it was valid then, or was found to be gone before.
+    is_valid: bool,
+    is_gone: bool,
+    /// Where it is to be released; `None` if another caller of this client has it.
+    targets: Option<InstanceSet>,
+}
+
+impl<M: Mode> EndedGuard<M> {
+    /// Sends the release, and waits until a quorum has answered.
+    pub(crate) async fn release(self) -> Result<Released, ReleaseError> {
+        let LeaseView { shared, tenure, .. } = &self.guard.lease;
+        shared.check_process().map_err(BadRequest::from)?;
+        let Some(targets) = self.targets else { return Ok(Released { was_still_held: self.is_valid }) };
         let released = release(shared, &tenure.held, targets); // sent before a listener runs, which may panic
         let span = span::operation!("release", tenure.claim().resource.display());
         let was_still_held = match released.instrument(span.clone()).await {
-            ReleaseOutcome::WasHeld => !is_gone,
+            ReleaseOutcome::WasHeld => !self.is_gone,
             ReleaseOutcome::WasNotHeld => false,
             ReleaseOutcome::Unconfirmed(round) => {
                 let error = release_error(shared, &round);
@@ -174,7 +200,8 @@ impl Guard {
     /// restart. Nothing is sent.
     ///
     /// The lock is not renewed until it is [attached](crate::Redlock::attach), and expires if that comes too late.
-    /// Other guards of a [holder](crate::Lock::holder) stay, but do not release it.
+    /// Other guards of a [holder](crate::Lock::holder) stay, but do not release it. A lock that is over already is released
+    /// as if the guard was dropped, and what this returns cannot be attached.
     ///
     /// ```
     /// # use redquorum::testing::Cluster;
@@ -192,19 +219,17 @@ impl Guard {
     /// guard.release().await?;
     /// # Ok(()) }
     /// ```
-    pub fn detach(mut self) -> DetachedLease {
-        self.has_left = true;
+    pub fn detach(self) -> DetachedLease {
         let LeaseView { shared, tenure, .. } = &self.lease;
         let claim = tenure.claim();
-        let lease = DetachedLease {
+        // P32: the release of a lease that has ended may be under way, and would delete the keys that another client attaches.
+        let is_moved = tenure.held.ended(&*shared.clock).is_none() && tenure.held.keep_keys_for_others();
+        DetachedLease {
             key: claim.resource.key().to_vec(),
-            value: claim.value.clone(),
+            value: is_moved.then(|| claim.value.clone()),
             token: tenure.token,
             ttl: claim.ttl,
-        };
-        tenure.held.keep_keys();
-        shared.let_go(&tenure.held, Some(tenure.guard)); // nothing is to be released
-        lease
+        }
     }
 
     /// Ends the guard without releasing the lock: no client gets it for `time` from now, which may be far longer than
@@ -233,17 +258,18 @@ impl Guard {
     /// # Guarantees
     /// After success no client gets the lock within `time`, unless so many instances forget the mark that no quorum has it: an instance
     /// that was restarted empty, flushed or failed over votes again after `max_ttl`, not after `time`. Then a client may get the lock
-    /// early, but not before `max_ttl` has passed.
+    /// early, but not before `max_ttl` has passed. A copy of a lease that was [detached](Self::detach) can be attached behind its mark.
     ///
     /// # Cancel safety
     /// Safe: the guard ends and the lock is not released. What was sent is carried out, and not sent again.
     ///
     /// # Errors
     /// [`ExtendError::Lost`] if no quorum confirmed it while the lock was valid; [`ExtendError::BadRequest`] for a time
-    /// above [`fence_retention`](crate::Builder::fence_retention). In any case the guard ends, and its keys
+    /// above ten years. In any case the guard ends, and its keys
     /// expire: after the ttl, or after `time` on instances that were reached.
     pub async fn keep_for(self, time: Duration) -> Result<(), ExtendError> {
         let LeaseView { shared, settings, tenure, .. } = &self.lease;
+        shared.check_process().map_err(BadRequest::from)?;
         let held = &tenure.held;
         held.keep_keys(); // even if this future is dropped
         let remaining = self.remaining();

@@ -28,6 +28,9 @@ pub struct Inspection {
     pub free_on: Vec<String>,
     /// The instances that did not answer.
     pub unknown: Vec<Unanswered>,
+    /// The largest fencing token that is stored: the last holder's, or a larger one of an attempt that was refused since. Every
+    /// later holder has a larger one.
+    pub largest_token: Option<FencingToken>,
     /// How many instances are needed for a lock.
     pub quorum: usize,
     /// How many of this client wait for it.
@@ -44,8 +47,12 @@ pub struct Inspection {
 pub struct FoundHolder {
     /// Who it is, as far as the stored value shows.
     pub by: CurrentHolder,
-    /// The largest token that is stored there: the holder's, or a larger one of an attempt that was lost. `None` for readers.
-    pub token: Option<FencingToken>,
+    /// What is stored there, if it is no lock of this library: the server's type, as `hash`. A `string` may be a lock of another
+    /// library. No command of this library deletes it.
+    pub other_type: Option<String>,
+    /// Whether it is a mark that [`Guard::keep_for`](crate::Guard::keep_for) has left, as its end shows: no lease lasts for so long. A
+    /// mark that ends sooner looks like its former holder.
+    pub is_mark: bool,
     /// When the first of the keys expires, unless it is renewed; `None` if one of them never does. Of readers: when the last of them ends.
     #[cfg_attr(
         feature = "serde",
@@ -98,31 +105,43 @@ pub(crate) async fn inspect(shared: &Arc<Shared>, resource: &Resource) -> Inspec
         holders: Vec::new(),
         free_on: Vec::new(),
         unknown,
+        largest_token: found.iter().filter_map(|(_, stored)| stored.token).max(),
         quorum: shared.quorum.votes(),
         waiting_here: waiting.here,
         waiting_elsewhere: waiting.elsewhere,
     };
     let mut values: Vec<Vec<u8>> = Vec::new(); // of the holders, in their order
-    for (address, StoredKey { value, readers, expires_in, token }) in found {
-        if value.is_none() && readers.is_empty() {
+    for (address, StoredKey { value, readers, expires_in, other_type, .. }) in found {
+        if value.is_none() && readers.is_empty() && other_type.is_none() {
             inspection.free_on.push(address);
             continue;
         }
-        let of_value = value.into_iter().map(|value| (CurrentHolder::from_value(&value), token, value));
-        let of_readers = readers.into_iter().map(|value| (CurrentHolder::of_member(&value), None, value));
-        for (by, token, value) in of_value.chain(of_readers) {
-            match inspection.holders.iter_mut().zip(&values).find(|(_, known)| **known == value) {
+        let of_value = value.into_iter().map(|value| {
+            let by = CurrentHolder::from_value(&value);
+            (by.client.is_none().then(|| "string".to_owned()), by, value)
+        });
+        let of_readers = readers.into_iter().map(|value| (None, CurrentHolder::of_member(&value), value));
+        let of_others = other_type.into_iter().map(|other| (Some(other), CurrentHolder::default(), Vec::new()));
+        for (other_type, by, value) in of_value.chain(of_readers).chain(of_others) {
+            let mut holders = inspection.holders.iter_mut().zip(&values);
+            match holders.find(|(holder, known)| **known == value && holder.other_type == other_type) {
                 Some((holder, _)) => {
                     holder.on.push(address.clone());
-                    holder.token = holder.token.max(token);
                     holder.expires_in = holder.expires_in.zip(expires_in).map(|(a, b)| a.min(b));
                 }
                 None => {
-                    inspection.holders.push(FoundHolder { by, token, expires_in, on: vec![address.clone()] });
+                    let on = vec![address.clone()];
+                    inspection.holders.push(FoundHolder { by, other_type, is_mark: false, expires_in, on });
                     values.push(value);
                 }
             }
         }
+    }
+    // P29: no lease lasts longer than every record allows.
+    let longest = shared.instances.iter().filter_map(|instance| instance.status().max_ttl).max();
+    for holder in &mut inspection.holders {
+        let is_lock = holder.by.kind == HolderKind::Lock && holder.other_type.is_none();
+        holder.is_mark = is_lock && longest.is_some() && holder.expires_in > longest;
     }
     let waits = |holder: &FoundHolder| holder.by.kind == HolderKind::WaitingWriter;
     inspection.holders.sort_by_key(|holder| (waits(holder), std::cmp::Reverse(holder.on.len())));
@@ -140,6 +159,11 @@ pub(crate) async fn force_release(
     };
     let (released_on, not_theirs_on) = (on(true), on(false));
     let resource = resource.display();
-    tracing::warn!(resource, from = %expected, ?released_on, ?unknown, "a lock was taken away from its holder by force");
+    let from = expected;
+    if released_on.is_empty() {
+        tracing::info!(resource, %from, ?unknown, "no instance is known to have had the lock that was to be taken away");
+    } else {
+        tracing::warn!(resource, %from, ?released_on, ?unknown, "a lock was taken away from its holder by force");
+    }
     ForcedRelease { released_on, not_theirs_on, unknown, quorum: shared.quorum.votes() }
 }

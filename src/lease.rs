@@ -11,6 +11,7 @@ use crate::names::ResourceName;
 use crate::protocol::{Access, FencingToken};
 use crate::runtime::Shared;
 use crate::runtime::held_lease::Tenure;
+use crate::runtime::tasks::with_timers;
 
 /// A read-only view of a lease: it neither extends nor releases it. Cheap to clone.
 ///
@@ -119,7 +120,7 @@ impl<M: Mode> LeaseView<M> {
     /// How long the lock may still be relied on; zero once it is lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.tenure.remaining(&*self.shared.clock)
+        if self.shared.is_forked() { Duration::ZERO } else { self.tenure.remaining(&*self.shared.clock) }
     }
 
     /// How many instances store the lock's keys, according to their answers so far.
@@ -137,7 +138,8 @@ impl<M: Mode> LeaseView<M> {
     /// It resolves at once when validity ends on the local clock. It also resolves when the keys were
     /// deleted or taken over on so many instances that no quorum can still hold them: within a few round
     /// trips where the instances push changes (`CLIENT TRACKING`, for up to 4 096 keys of a
-    /// client), otherwise at the next renewal. Instances push no changes of readers.
+    /// client), otherwise at the next renewal; with [`Renewal::Off`](crate::Renewal::Off) there is none. Instances push no changes of
+    /// readers.
     ///
     /// ```no_run
     /// # async fn f(guard: redquorum::Guard, work: tokio::task::JoinHandle<()>) {
@@ -154,8 +156,11 @@ impl<M: Mode> LeaseView<M> {
     /// # Cancel safety
     /// Safe: it only waits, and may be called again.
     pub async fn lost(&self) -> Loss {
+        if self.shared.is_forked() {
+            return Loss::Forked;
+        }
         self.shared.keep_alive.watch(&self.tenure.held);
-        let end = self.tenure.wait_for_end(&*self.shared.clock).await;
+        let end = with_timers(&self.shared.runtime, self.tenure.wait_for_end(&*self.shared.clock)).await;
         loss(&self.shared, end)
     }
 
@@ -186,6 +191,9 @@ impl<M: Mode> LeaseView<M> {
     /// # Ok(()) }
     /// ```
     pub fn on_lost(&self, notify: impl FnOnce(Loss) + Send + 'static) {
+        if self.shared.is_forked() {
+            return notify(Loss::Forked);
+        }
         let (lease, notifier) = (self.clone(), LossNotifier(Some(notify)));
         self.shared.runtime.spawn(async move {
             let mut notifier = notifier; // whole, so that it is dropped with this
@@ -221,6 +229,9 @@ impl<M: Mode> LeaseView<M> {
     pub fn loss_token(&self) -> tokio_util::sync::CancellationToken {
         let token = tokio_util::sync::CancellationToken::new();
         let (lease, cancel) = (self.clone(), token.clone().drop_guard());
+        if self.shared.is_forked() {
+            return token; // and cancels it
+        }
         self.shared.runtime.spawn(async move {
             let _ = lease.lost().await;
             drop(cancel); // it is also dropped if the runtime ends

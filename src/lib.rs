@@ -87,6 +87,14 @@
 //! # Ok(()) }
 //! ```
 //!
+//! # Where its futures are polled
+//!
+//! In the runtime of the client, in another tokio runtime, or by any executor on a plain thread: all futures of this crate work in all of
+//! them. The work is that of the client's runtime, which must run meanwhile: a current-thread runtime does only while it is blocked on.
+//! Timers are those of the tokio runtime in which a future is polled, which needs `enable_time`; on a plain thread those of the client's
+//! runtime. So in another runtime limits hold ([`Lock::wait_at_most`], [`LeaseView::lost`]) also while that of the client does not run:
+//! `wait_at_most` and `try_acquire` then fail as `stalled` ([`AcquireError::kind`]), three instance timeouts late at most.
+//!
 //! A program without a runtime uses `redquorum::blocking` (feature `blocking`), whose client has a thread of its own.
 //!
 //! # What it guarantees
@@ -150,6 +158,7 @@ mod lock_all;
 mod log_limit;
 mod names;
 pub mod operator;
+mod process;
 #[cfg_attr(
     not(feature = "testing"),
     expect(

@@ -100,7 +100,8 @@ impl Redlock {
         Listing { locks: page.into_iter().map(|(_, lock)| lock).collect(), next, is_complete, unknown }
     }
 
-    /// Reads from each instance what it is and how it does, in the configured order. Changes nothing.
+    /// Reads from each instance what it is and how it does, in the configured order. Changes nothing: a write that it sends, to see
+    /// whether one would be carried out, has no effect.
     /// [`instances`](Self::instances) shows without a request what a client needs to know anyway.
     ///
     /// ```no_run
@@ -115,7 +116,7 @@ impl Redlock {
     /// ```
     ///
     /// # Cancel safety
-    /// Safe: it only reads.
+    /// Safe: it changes nothing.
     pub async fn examine(&self) -> Vec<Examination> {
         let answers = ask_all(&self.shared, |instance| instance.examine()).await.into_iter();
         let instances = self.shared.instances.iter().zip(answers);

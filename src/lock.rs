@@ -195,7 +195,7 @@ impl Lock {
     /// most. A [`holder`](Self::holder) that has the lock already gets another guard of it at once.
     ///
     /// Waiting clients get the lock in the order in which they came: each publishes to the holder's client, which wakes the first of them when
-    /// it releases the lock, and pauses its own acquires of that lock for the least [`retry_delay`](crate::Builder::retry_delay). That needs
+    /// it releases the lock, and pauses its own acquires of that lock for once to twice the least [`retry_delay`](crate::Builder::retry_delay). That needs
     /// `SUBSCRIBE` and `PUBLISH` on channels that begin with `redquorum:wake:`. If the rights are missing or a message gets lost, a client tries
     /// again after pauses from [`retry_delay`](crate::Builder::retry_delay).
     ///
@@ -233,9 +233,11 @@ impl Lock {
     ///
     /// It fails at once, without a request, while a caller of this client holds the lock or waits for it: as
     /// [`AcquireError::Contended`](crate::AcquireError::Contended), or with the last failure of the waiters.
-    /// While another single try of this client for the same lock, or 256 for other locks, are under way,
-    /// it waits for its turn, for one instance timeout at most; then it fails with
-    /// [`AcquireError::TryAgain`].
+    /// Single tries of one client for the same lock share rounds: those that come while one is under way wait for its end, and share the
+    /// verdict of the next, which begins after they came. While 256 attempts for other locks are under way a try waits for its turn, but
+    /// fails with the first of them that began after it came and found no quorum.
+    /// After a release for another client that waits, a try pauses for once to twice the least
+    /// [`retry_delay`](crate::Builder::retry_delay), so that the other comes first, and then asks.
     ///
     /// # Cancel safety
     /// As for [`acquire`](Self::acquire).
@@ -353,6 +355,7 @@ impl Lock {
 
     /// Acquires it for a reader or a writer: waits for it, or tries once.
     pub(crate) async fn acquire_as<M: Mode>(self, waits: bool) -> Result<Guard<M>, AcquireError> {
+        self.refuse_to_wait_for_itself(M::ACCESS)?;
         let params = self.params_as(M::ACCESS)?;
         let span = match waits {
             true => span::operation!("acquire", params.resource.display()),
@@ -378,7 +381,8 @@ impl Lock {
         let waits = match access {
             Access::Write => reads,
             Access::Read => {
-                slots.is_held_by(&resource, holder, &*self.shared.clock) || (reads && slots.waiting(&resource) > 0)
+                slots.is_held_by(&resource, holder, &*self.shared.clock)
+                    || (reads && slots.is_waited_for_to_write(&resource))
             }
         };
         if waits { Err(BadRequest::WaitsForItself { holder: holder.to_owned() }.into()) } else { Ok(()) }
@@ -390,6 +394,12 @@ impl Lock {
 
     pub(crate) fn resource(&self) -> Result<Resource, BadRequest> {
         Ok(Resource::new(&self.settings.namespace, self.name.as_bytes())?)
+    }
+
+    /// The resource, for a question about it.
+    pub(crate) fn resource_to_ask(&self) -> Result<Resource, BadRequest> {
+        self.shared.check_process()?;
+        self.resource()
     }
 
     pub(crate) fn params(&self) -> Result<Arc<AcquireParams>, AcquireError> {
@@ -422,13 +432,16 @@ impl Lock {
         let begun = self.shared.clock.now();
         // The guard is made before anything is reported: the guard releases its lock even if a listener panics.
         let guard = |tenure| Guard::new(Arc::clone(&self.shared), Arc::clone(&self.settings), tenure);
-        let result = async { acquired.await.map(guard) }.instrument(span.clone()).await;
+        let result = match self.shared.is_forked() {
+            true => Err(AcquireFailure::Forked),
+            false => async { acquired.await.map(guard) }.instrument(span.clone()).await,
+        };
         let took = self.shared.clock.now().saturating_since(begun);
         let result = result.map_err(|failure| acquire_error(&self.shared, resource, failure));
         let outcome = match &result {
             Ok(guard) => AcquireOutcome::Acquired { is_handed_over: guard.tenure.is_handed_over },
             Err(error) if error.is_contended() => AcquireOutcome::Contended,
-            Err(_) => AcquireOutcome::Failed,
+            Err(error) => AcquireOutcome::Failed(error.kind()),
         };
         self.shared.counters.acquire_ended(outcome, took);
         span.in_scope(|| log_acquire(resource, &result, &span));

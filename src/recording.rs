@@ -2,6 +2,7 @@
 
 use metrics::Unit;
 
+use crate::error::AcquireError;
 use crate::instance::{AdmissionStatus, InstanceStatus, ReplyKind};
 use crate::runtime::Shared;
 use crate::stats::stats;
@@ -31,6 +32,13 @@ const METRICS: &[(Kind, &str, Unit, &str)] = &[
     (Gauge, "redquorum_instance_may_vote", Unit::Count, "1 if connected and not in quarantine"),
     (Gauge, "redquorum_instance_quarantine_seconds", Unit::Seconds, "How long its quarantine still lasts"),
     (Gauge, "redquorum_instance_round_trip_seconds", Unit::Seconds, "Round trip of its last answer"),
+    (Gauge, "redquorum_instance_tokens", Unit::Count, "Fencing tokens that it keeps"),
+    (
+        Gauge,
+        "redquorum_instance_floor_lag_seconds",
+        Unit::Seconds,
+        "How far the largest forgotten token is behind its clock",
+    ),
     (Gauge, "redquorum_instance_clock_steps", Unit::Count, "Steps of its clock"),
     (Counter, "redquorum_instance_connections_total", Unit::Count, "Connections made to it"),
     (Counter, "redquorum_instance_commands_total", Unit::Count, "Commands sent to it"),
@@ -41,7 +49,7 @@ const METRICS: &[(Kind, &str, Unit, &str)] = &[
 /// Records what is now, and what was sent to each instance since the last time.
 pub(crate) fn record(shared: &Shared) {
     describe();
-    shared.counters.record();
+    shared.counters.record(&AcquireError::FAILURES);
     let now = stats(shared);
     metrics::gauge!("redquorum_held").set(now.held as f64);
     metrics::gauge!("redquorum_read").set(now.read as f64);
@@ -67,6 +75,10 @@ fn record_instance(shared: &Shared, index: usize, status: &InstanceStatus, pendi
     set("redquorum_instance_may_vote", is(votes));
     set("redquorum_instance_quarantine_seconds", quarantine);
     set("redquorum_instance_clock_steps", f64::from(status.clock_steps));
+    if let (Some(tokens), Some(lag)) = (status.tokens, status.floor_lag) {
+        set("redquorum_instance_tokens", tokens as f64);
+        set("redquorum_instance_floor_lag_seconds", lag.as_secs_f64());
+    }
     if let Some(round_trip) = status.round_trip {
         set("redquorum_instance_round_trip_seconds", round_trip.as_secs_f64());
     }

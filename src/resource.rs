@@ -19,12 +19,18 @@ pub(crate) const ADMISSION_KEY: &str = "redquorum:admission";
 /// The sorted set of all locks' last fencing tokens, as in `acquire.lua` (P13).
 pub(crate) const TOKENS_KEY: &str = "redquorum:fence";
 
-/// A member of that set that is no lock's. Of a sorted set with few members, all of 64 bytes or less, a server keeps a list that
+/// The largest token that the instance may have forgotten, of any lock: it grants none below (P13).
+pub(crate) const FLOOR_KEY: &str = "redquorum:floor";
+
+/// A member of the set of tokens that is no lock's. Of a sorted set with few members, all of 64 bytes or less, a server keeps a list that
 /// it searches from the beginning: that takes three times as long as where one was ever longer, as this is.
 pub(crate) const NO_LOCK: &str = "redquorum:fence: no lock, but longer than a name in a set that is kept as a list";
 
 /// Before the key of a semaphore, names its queue in a client: nothing is stored under it.
 const LINE: &[u8] = b"redquorum:semaphore:";
+
+/// Before the value of a lease, names the queue in which a client attaches copies of it: nothing is stored under it.
+const COPIES: &[u8] = b"redquorum:attach:";
 
 /// The longest key of a lock, namespace included.
 pub(crate) const MAX_KEY_LENGTH: usize = 64 * 1024;
@@ -157,6 +163,11 @@ impl Resource {
     /// The queue in which callers of one client wait for any of several locks with this name (P35): no lock has it.
     pub(crate) fn line(&self) -> Self {
         Self::of_key([LINE, self.key()].concat().into())
+    }
+
+    /// The queue in which callers of one client attach copies of the lease with this value (P32): no lock has it.
+    pub(crate) fn copies_of(value: &[u8]) -> Self {
+        Self::of_key([COPIES, value].concat().into())
     }
 
     /// The name below `namespace`.

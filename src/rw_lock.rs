@@ -6,7 +6,6 @@ use crate::config::Renewal;
 use crate::error::AcquireError;
 use crate::guard::{Guard, ReadGuard};
 use crate::holder::Holder;
-use crate::lease::Mode;
 use crate::lock::{Lock, lock_settings};
 
 /// A lock that any number of readers have together, or one writer alone. Made by [`Redlock::rw_lock`](crate::Redlock::rw_lock).
@@ -16,8 +15,9 @@ use crate::lock::{Lock, lock_settings};
 ///
 /// New readers wait behind a writer that waits, and go in together when it has gone: those of 64 clients are woken, others try again within
 /// a second. So a task that reads, and reads the same lock again,
-/// can wait for itself; so does one that writes what it reads. Where a [`holder`](Self::holder) is set, its own client refuses both as
-/// [`BadRequest::WaitsForItself`](crate::BadRequest::WaitsForItself). A reader cannot become a writer, or a writer a reader.
+/// can wait for itself; so does one that writes what it reads, or takes the ordinary lock. Where a [`holder`](Self::holder) is set, its own
+/// client refuses all of them as [`BadRequest::WaitsForItself`](crate::BadRequest::WaitsForItself). A reader cannot become a writer, or a writer
+/// a reader.
 ///
 /// ```
 /// # use redquorum::testing::Cluster;
@@ -55,7 +55,7 @@ impl RwLock {
     /// # Errors
     /// As for [`Lock::acquire`](crate::Lock::acquire).
     pub fn read(&self) -> impl Future<Output = Result<ReadGuard, AcquireError>> + Send + use<> {
-        acquire(self.lock.clone(), true)
+        self.lock.clone().acquire_as(true)
     }
 
     /// Tries to read once. It fails at once, without a request, while a caller of this client writes or waits to write.
@@ -66,7 +66,7 @@ impl RwLock {
     /// # Errors
     /// As for [`Lock::try_acquire`](crate::Lock::try_acquire). [`AcquireError::Contended`] names the writer, or one that waits.
     pub fn try_read(&self) -> impl Future<Output = Result<ReadGuard, AcquireError>> + Send + use<> {
-        acquire(self.lock.clone(), false)
+        self.lock.clone().acquire_as(false)
     }
 
     /// Waits until it has the lock for itself, as [`Lock::acquire`](crate::Lock::acquire) does.
@@ -80,7 +80,7 @@ impl RwLock {
     /// # Errors
     /// As for [`Lock::acquire`](crate::Lock::acquire).
     pub fn write(&self) -> impl Future<Output = Result<Guard, AcquireError>> + Send + use<> {
-        acquire(self.lock.clone(), true)
+        self.lock.clone().acquire_as(true)
     }
 
     /// Tries once, as [`Lock::try_acquire`](crate::Lock::try_acquire) does. It leaves no mark.
@@ -91,12 +91,6 @@ impl RwLock {
     /// # Errors
     /// As for [`Lock::try_acquire`](crate::Lock::try_acquire). [`AcquireError::Contended`] says so if readers have it.
     pub fn try_write(&self) -> impl Future<Output = Result<Guard, AcquireError>> + Send + use<> {
-        acquire(self.lock.clone(), false)
+        self.lock.clone().acquire_as(false)
     }
-}
-
-/// Acquires the lock as a reader or a writer, waiting or not. It owns the lock, so that futures borrow nothing.
-async fn acquire<M: Mode>(lock: Lock, waits: bool) -> Result<Guard<M>, AcquireError> {
-    lock.refuse_to_wait_for_itself(M::ACCESS)?;
-    lock.acquire_as(waits).await
 }

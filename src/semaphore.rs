@@ -83,7 +83,8 @@ impl Semaphore {
     /// A client begins with a permit that none of its callers has, each client elsewhere. If another client has that, one read of all
     /// keys shows which are free. If none is, its callers queue, first come, first served. The first of them waits for each permit that this client
     /// has, which comes to it without a request with any index, and for up to four others at once: their holders know of it, and it
-    /// takes the first that is released. Another permit that becomes free it finds within a quarter of a second.
+    /// takes the first that is released. Another permit that becomes free it finds within a quarter of a second, and as often it exchanges one
+    /// of the four, so that the holder of each permit learns of it.
     ///
     /// # Guarantees
     /// At no instant are more than [`permits`](Self::permits) valid, within the limits of a [`Lock`].
@@ -156,6 +157,7 @@ impl Semaphore {
     /// # Errors
     /// [`BadRequest`] for a name that cannot be locked, or a number of permits that cannot be.
     pub async fn inspect(&self) -> Result<Vec<Inspection>, BadRequest> {
+        self.each.shared.check_process()?;
         self.check()?;
         let resources: Result<Vec<Resource>, BadRequest> = self.locks().map(|lock| lock.resource()).collect();
         Ok(join_all(resources?.iter().map(|resource| inspect(&self.each.shared, resource))).await)

@@ -32,8 +32,10 @@ pub struct ClientStats {
     pub renewals: u64,
     /// Renewals that no quorum confirmed; the lock is lost only if none does before it ends.
     pub failed_renewals: u64,
-    /// Locks that were lost because their validity had passed.
+    /// Locks that were lost because their validity had passed: it was not renewed in time, or not at all.
     pub lost_by_expiry: u64,
+    /// Locks that were lost because they had been held for as long as `max_hold` allows.
+    pub lost_by_max_hold: u64,
     /// Locks that were lost because their keys were gone.
     pub lost_by_deletion: u64,
     /// Locks that were lost because another client had their keys.
@@ -60,6 +62,7 @@ pub(crate) fn stats(shared: &Shared) -> ClientStats {
         renewals: counters.renewals.get(),
         failed_renewals: counters.failed_renewals.get(),
         lost_by_expiry: counters.expired.get(),
+        lost_by_max_hold: counters.max_hold.get(),
         lost_by_deletion: counters.gone.get(),
         lost_by_takeover: counters.taken_over.get(),
         held: shared.keep_alive.held(),

@@ -28,27 +28,17 @@
 
 #![expect(clippy::missing_errors_doc, reason = "the errors of a method are those of its twin")]
 
-mod client;
-mod election;
-mod guard;
-mod lock;
-mod lock_all;
-mod rw_lock;
-mod semaphore;
 mod thread;
+mod twins;
 
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-pub use client::Redlock;
-use client::Running;
-pub use election::{Election, Leadership, Observer};
-pub use guard::{Guard, ReadGuard};
-pub use lock::Lock;
-pub use lock_all::{AllGuard, LockAll};
-pub use rw_lock::RwLock;
-pub use semaphore::{Permit, Semaphore};
+use thread::Running;
+pub use twins::{
+    AllGuard, Election, Guard, Leadership, Lock, LockAll, Observer, Permit, ReadGuard, Redlock, RwLock, Semaphore,
+};
 
 /// Something of the asynchronous interface, for threads. Each type of this module is one of these, or contains one.
 ///

@@ -40,7 +40,8 @@ impl Config {
 fn first_line(path: &Path) -> Result<String, BuildError> {
     let failed = |reason: String| BuildError::PasswordFile { path: path.to_owned(), reason };
     let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
-    match text.lines().next() {
+    match text.trim_start_matches('\u{feff}').lines().next() {
+        // some editors begin a file with that mark
         None | Some("") => Err(failed("there is no password in its first line".to_owned())),
         Some(line) => Ok(line.to_owned()),
     }

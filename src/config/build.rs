@@ -14,6 +14,7 @@ use crate::clock::{Clock, CorrectedClock};
 use crate::error::{BuildError, ConnectError};
 use crate::instance::redis::{Address, ClientOptions, RedisInstance};
 use crate::instance::{Invalidation, Listener};
+use crate::process::Process;
 use crate::protocol::{Quorum, RetryDelay};
 use crate::runtime::Shared;
 use crate::runtime::acquire::slot::Slots;
@@ -64,9 +65,10 @@ impl Builder {
         let instances = self.start(addresses, quorum, &own_clock, invalidation, listener);
         let clock_moved = own_clock.moved();
         let clock: Arc<dyn Clock> = own_clock;
+        let retry = RetryDelay::new(self.retry_delay.0, self.retry_delay.1);
         let order = keeps_order.then(|| {
             let (instances, clock) = (Arc::clone(&instances), Arc::clone(&clock));
-            Order::start(tokens.client(), instances, clock, self.instance_timeout, messages)
+            Order::start(tokens.client(), instances, clock, (self.instance_timeout, retry), messages)
         });
         let counters = Arc::new(Counters::default());
         let keep_alive = KeepAlive::start(KeepAliveParts {
@@ -81,14 +83,14 @@ impl Builder {
         let shared = Shared {
             keep_alive,
             counters,
-            releaser: BackgroundReleaser::start(Arc::clone(&instances), Arc::clone(&clock)),
+            releaser: BackgroundReleaser::start(Arc::clone(&instances), quorum, Arc::clone(&clock)),
             instances,
             quorum,
             clock,
             tokens,
             instance_timeout: self.instance_timeout,
-            retry: RetryDelay::new(self.retry_delay.0, self.retry_delay.1),
-            process: std::process::id(),
+            retry,
+            process: Process::this(),
             runtime,
             attempts: Arc::default(),
             order,
@@ -106,12 +108,12 @@ impl Builder {
         listener: Option<Listener>,
     ) -> Arc<[RedisInstance]> {
         let options = ClientOptions {
+            process: Process::this(),
             instance_timeout: self.instance_timeout,
-            quorum: quorum.votes(),
+            quorum,
             max_ttl: self.settings.max_ttl,
             quarantine: self.settings.quarantine(),
             drift_ppm: self.settings.drift_ppm,
-            fence_retention: self.settings.fence_retention,
             admission: self.admission != Admission::Off,
             as_recorded: self.admission == Admission::AsRecorded,
             wants_locks: self.wants_locks,

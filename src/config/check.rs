@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Builder, Instance, Renewal};
 use crate::error::{BadRequest, BuildError};
 use crate::instance::redis::Address;
-use crate::protocol::{AdmissionTerms, LeaseTerms, Quorum};
+use crate::protocol::{AdmissionTerms, LONGEST_TTL, LeaseTerms, Quorum};
 use crate::resource::RESERVED;
 
 /// Half of all time may not be drift.
@@ -28,7 +28,6 @@ pub(crate) struct Settings {
     /// That of the instances; `max_ttl` if it is not set.
     pub(crate) quarantine: Option<Duration>,
     pub(crate) drift_ppm: u32,
-    pub(crate) fence_retention: Duration,
     pub(crate) renewal: Renewal,
     pub(crate) max_hold: Option<Duration>,
 }
@@ -43,15 +42,10 @@ impl Settings {
         AdmissionTerms { max_ttl_ms: millis(self.max_ttl), quarantine_ms: millis(self.quarantine()) }
     }
 
-    /// No client uses a longer ttl, in milliseconds: none may use more than half of the time for which tokens are kept.
-    pub(crate) fn longest_ttl_ms(&self) -> u64 {
-        millis(self.fence_retention / 2)
-    }
-
-    /// The terms of keys that stay for `time` without a lease: `max_ttl` does not bound it, but they must not outlive their token.
+    /// The terms of keys that stay for `time` without a lease: `max_ttl` does not bound it.
     pub(crate) fn terms_to_keep(&self, time: Duration) -> Result<LeaseTerms, BadRequest> {
-        if time > self.fence_retention {
-            return Err(BadRequest::KeptTooLong { time, longest: self.fence_retention });
+        if time > LONGEST {
+            return Err(BadRequest::KeptTooLong { time, longest: LONGEST });
         }
         Ok(LeaseTerms::new(time, self.drift_ppm)?)
     }
@@ -84,10 +78,10 @@ impl Builder {
             ("quarantine", self.settings.quarantine()),
             ("instance_timeout", self.instance_timeout),
             ("connect_timeout", self.connect_timeout),
-            ("fence_retention", self.settings.fence_retention),
         ];
-        if let Some((setting, _)) = durations.into_iter().find(|(_, duration)| *duration > LONGEST) {
-            return Err(BuildError::TooLong { setting, most: LONGEST });
+        let most = |setting| if matches!(setting, "max_ttl" | "quarantine") { LONGEST_TTL } else { LONGEST };
+        if let Some((setting, _)) = durations.into_iter().find(|(setting, duration)| *duration > most(*setting)) {
+            return Err(BuildError::TooLong { setting, most: most(setting) });
         }
         // It ends a lease by the client's clock alone, so that any length will do.
         let durations = durations.into_iter().chain(self.settings.max_hold.map(|longest| ("max_hold", longest)));
@@ -119,13 +113,6 @@ impl Builder {
             return conflict(format!(
                 "the quarantine, {quarantine:?}, is below max_ttl, {:?}: an instance could forget a lock and grant it again",
                 self.settings.max_ttl
-            ));
-        }
-        if self.settings.fence_retention < quarantine.saturating_mul(2) {
-            let longest = if quarantine == self.settings.max_ttl { "max_ttl" } else { "the quarantine" };
-            return conflict(format!(
-                "fence_retention, {:?}, is below twice {longest}, {quarantine:?}: tokens would be forgotten while locks live",
-                self.settings.fence_retention
             ));
         }
         if self.settings.namespace.starts_with(RESERVED) {
@@ -160,7 +147,7 @@ mod tests {
 
     fn setting(builder: Builder) -> Option<&'static str> {
         match builder.instances(["redis://127.0.0.1"]).check() {
-            Err(BuildError::TooLong { setting, most: LONGEST }) => Some(setting),
+            Err(BuildError::TooLong { setting, most: LONGEST | LONGEST_TTL }) => Some(setting),
             Err(other) => panic!("{other}"),
             Ok(_) => None,
         }
@@ -170,14 +157,13 @@ mod tests {
     fn durations_that_no_instance_takes_are_refused_by_name() {
         let new = Builder::default;
         for far in [Duration::MAX, Duration::from_millis(i64::MAX as u64), LONGEST + Duration::from_millis(1)] {
-            assert_eq!(setting(new().fence_retention(far)), Some("fence_retention"));
             assert_eq!(setting(new().max_ttl(far).ttl(far)), Some("max_ttl"));
             assert_eq!(setting(new().instance_timeout(far)), Some("instance_timeout"));
             assert_eq!(setting(new().connect_timeout(far)), Some("connect_timeout"));
             assert_eq!(setting(new().retry_delay(Duration::ZERO, far)), Some("the most retry_delay"));
             assert_eq!(setting(new().max_hold(far)), None, "no instance learns it");
         }
-        let all = new().fence_retention(LONGEST).max_ttl(LONGEST / 2).ttl(LONGEST / 2);
+        let all = new().max_ttl(LONGEST_TTL).ttl(LONGEST_TTL);
         assert_eq!(setting(all.instance_timeout(LONGEST).connect_timeout(LONGEST)), None);
     }
 
@@ -192,10 +178,8 @@ mod tests {
         let drift = |ppm| Builder::default().drift_ppm(ppm).check_relations().is_ok();
         assert_eq!([MAX_DRIFT_PPM - 1, MAX_DRIFT_PPM, MAX_DRIFT_PPM + 1].map(drift), [true, false, false]);
         let ms = Duration::from_millis;
-        let retention = |millis| is_built(|new| new.max_ttl(ms(500)).ttl(ms(500)).fence_retention(ms(millis)));
-        assert_eq!([1_001, 1_000, 999, 1].map(retention), [true, true, false, false]);
         let quarantine = |millis| is_built(|new| new.max_ttl(ms(500)).ttl(ms(500)).quarantine(ms(millis)));
-        assert_eq!([499, 500, 43_200_000, 43_200_001].map(quarantine), [false, true, true, false]);
+        assert_eq!([499, 500, 86_400_000, 86_400_001].map(quarantine), [false, true, true, false]);
         let delays = |least, most| is_built(|new| new.retry_delay(ms(least), ms(most)));
         assert_eq!([delays(0, 1), delays(1, 1), delays(2, 1), delays(0, 0)], [true, true, false, false]);
         let ttl = |millis| is_built(|new| new.max_ttl(ms(500)).ttl(ms(millis)));

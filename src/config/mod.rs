@@ -74,7 +74,8 @@ pub enum Renewal {
     /// In the background, at a third of the ttl and then every tenth until one succeeds.
     #[default]
     Auto,
-    /// Not: a lock ends with its ttl unless it is extended by hand.
+    /// Not: a lock ends with its ttl unless it is extended by hand. Nobody looks after its keys before that, unless a caller waits for
+    /// [`lost`](crate::LeaseView::lost).
     Off,
 }
 
@@ -90,7 +91,8 @@ pub enum Admission {
     /// and a lock can be granted twice. For servers that deny `INFO`; fencing tokens still protect.
     Off,
     /// For tools: the client uses the times in the records instead of its own `max_ttl` and `quarantine`, and writes no
-    /// record. It may lock for as long as the record allows, and gets no vote of an instance without a record.
+    /// record. It may lock for as long as the record allows, which does not bound marks of [`keep_for`](crate::Guard::keep_for), and gets
+    /// no vote of an instance without a record.
     AsRecorded,
 }
 
@@ -108,7 +110,6 @@ impl Default for Builder {
                 max_ttl: Duration::from_secs(10),
                 quarantine: None,
                 drift_ppm: DEFAULT_DRIFT_PPM,
-                fence_retention: Duration::from_secs(24 * 60 * 60),
                 renewal: Renewal::Auto,
                 max_hold: None,
             },
@@ -167,7 +168,7 @@ impl Builder {
         self
     }
 
-    /// The longest ttl that any lock may have. Default: 10 s, at most half of `fence_retention`. Must be the same for every client of
+    /// The longest ttl that any lock may have. Default: 10 s, at most a day. Must be the same for every client of
     /// the same instances: it is how long an instance that may have forgotten locks must wait. While clients run an operator changes it
     /// in steps, see [`quarantine`](Self::quarantine).
     pub fn max_ttl(mut self, max_ttl: Duration) -> Self {
@@ -175,8 +176,8 @@ impl Builder {
         self
     }
 
-    /// How long an instance that may have forgotten locks does not vote. Default: `max_ttl`, and not less; at most half of
-    /// `fence_retention`. It is longer only while `max_ttl` is being changed, since each client must wait for as long as any
+    /// How long an instance that may have forgotten locks does not vote. Default: `max_ttl`, and not less; at most a
+    /// day. It is longer only while `max_ttl` is being changed, since each client must wait for as long as any
     /// other's `max_ttl`: raise the quarantine of all clients first, then the time in the records
     /// ([`AdmissionRecords::set`](crate::operator::AdmissionRecords::set)), then their `max_ttl`; lower it in the other order.
     /// `docs/operations.md` has the steps. A client with a longer `max_ttl` than the records allow, or a shorter quarantine, gets no votes,
@@ -232,14 +233,6 @@ impl Builder {
     /// other.
     pub fn retry_delay(mut self, least: Duration, most: Duration) -> Self {
         self.retry_delay = (least, most);
-        self
-    }
-
-    /// How long instances keep the last fencing token of a resource. Default: 24 h, at most ten
-    /// years. It must be far longer than any difference between the wall clocks of clients and instances, and the same for every
-    /// client of the same instances: the shortest counts. A lease that is held for longer keeps its token.
-    pub fn fence_retention(mut self, retention: Duration) -> Self {
-        self.settings.fence_retention = retention;
         self
     }
 

@@ -24,7 +24,7 @@ const FILE: &str = "REDQUORUM_CONFIG";
 macro_rules! settings {
     ($($name:ident: $form:ident,)*) => {
         /// In the order in which they are shown.
-        const KEYS: [&str; 19] = ["instances", $(stringify!($name)),*];
+        const KEYS: [&str; 18] = ["instances", $(stringify!($name)),*];
 
         impl Config {
             /// Each setting that is said here, and for the rest what `other` says.
@@ -34,7 +34,7 @@ macro_rules! settings {
             }
 
             /// Each setting that is said, passwords included.
-            fn shown(&self) -> [Option<String>; 19] {
+            fn shown(&self) -> [Option<String>; 18] {
                 let instances: Vec<String> = self.instances.iter().map(|address| without_password(address)).collect();
                 let instances = (!instances.is_empty()).then(|| instances.join(", "));
                 [instances, $(self.$name.as_ref().map(shown::$form)),*]
@@ -71,7 +71,6 @@ settings! {
     renew: flag,
     max_hold: time,
     label: text,
-    fence_retention: time,
 }
 
 /// Variables that are no settings, and no misspelt ones: those that `redquorum run` gives its command, and those that scripts, tests and examples of this
@@ -137,7 +136,7 @@ pub struct Config {
     pub username: Option<String>,
     /// The password of instances whose address has none.
     pub password: Option<String>,
-    /// A file whose first line is that password, where it is not given itself. It is read when the client is built.
+    /// A file whose first line is that password, instead of `password`. It is read when the client is built.
     pub password_file: Option<PathBuf>,
     /// As [`Tls::ca_file`](crate::Tls::ca_file), for addresses that begin with `rediss://`.
     pub tls_ca: Option<PathBuf>,
@@ -165,8 +164,6 @@ pub struct Config {
     pub max_hold: Option<Duration>,
     /// As [`Builder::label`].
     pub label: Option<String>,
-    /// As [`Builder::fence_retention`].
-    pub fence_retention: Option<Duration>,
 }
 
 /// Why a file or a variable cannot be used: which setting it is, and what to write. Nothing of it is a secret.
@@ -216,7 +213,15 @@ impl Config {
                 }
             }
         }
-        Ok(config)
+        config.with_one_password([variable("password"), variable("password_file")].each_ref().map(|name| &**name))
+    }
+
+    /// Which of two counts where one place says both nobody could see.
+    fn with_one_password(self, [one, other]: [&str; 2]) -> Result<Self, ConfigError> {
+        if self.password.is_some() && self.password_file.is_some() {
+            return Err(ConfigError(format!("{one} and {other} are both given: give one of them")));
+        }
+        Ok(self)
     }
 
     /// What a TOML file says. Paths in it count from the directory in which it is.
@@ -279,7 +284,6 @@ impl Config {
             admission: Some(true),
             renew: Some(true),
             label: Some(default_label()),
-            fence_retention: Some(standard.settings.fence_retention),
             ..Self::default()
         })
     }
@@ -343,7 +347,7 @@ impl<'de> Visitor<'de> for Settings {
             let taken = value.map_or(Ok(()), |value| config.take(&key, Value::Typed(value)));
             taken.map_err(|problem| A::Error::custom(format!("{key}: {problem}")))?;
         }
-        Ok(config)
+        config.with_one_password(["password", "password_file"]).map_err(A::Error::custom)
     }
 }
 
@@ -366,7 +370,6 @@ impl Builder {
             config.ttl.unwrap_or(if config.max_ttl.is_some() { settings.ttl.min(max_ttl) } else { settings.ttl });
         settings.max_ttl = max_ttl;
         settings.quarantine = config.quarantine.or(settings.quarantine);
-        settings.fence_retention = config.fence_retention.unwrap_or(settings.fence_retention);
         settings.max_hold = config.max_hold.or(settings.max_hold);
         self.instance_timeout = config.instance_timeout.unwrap_or(self.instance_timeout);
         self.connect_timeout = config.connect_timeout.unwrap_or(self.connect_timeout);

@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use super::report::Reports;
 use super::{BadRequest, HeldBy, InstanceReport, listed};
+use crate::protocol::Cause;
 
 /// Why a lock was not acquired. After any of these no key stays behind: what may have been set is
 /// released in the background, within one instance timeout where the instance can be reached.
@@ -89,6 +90,11 @@ pub(crate) enum Passing {
     /// It was released.
     #[error("the lock was won, but its future was not polled until too little of the ttl was left; poll it")]
     NotPolled,
+    /// What was sent, if anything was, is released once it runs again.
+    #[error(
+        "the runtime in which the client was built did not run meanwhile; a current-thread runtime runs only while it is blocked on"
+    )]
+    Stalled,
     /// Fencing tokens come from clocks, and one that is far ahead would block all clients, so nothing was sent. In seconds since the
     /// Unix epoch.
     #[error(
@@ -107,11 +113,23 @@ pub(crate) enum Final {
     #[error("the runtime in which the client was built has ended; build a client in the one that runs")]
     RuntimeEnded,
     /// Nothing was sent.
-    #[error("the client was built in another process, before a fork; build one in this process")]
+    #[error("{}", Cause::Forked)]
     Forked,
     /// Nothing was sent.
     #[error("the operating system gave no random bytes")]
     NoRandomness(#[source] Arc<io::Error>),
+}
+
+impl FinalReason {
+    /// One word for it.
+    pub(crate) const fn kind(&self) -> &'static str {
+        match self.0 {
+            Final::ShutDown => "shut_down",
+            Final::RuntimeEnded => "runtime_ended",
+            Final::Forked => "forked",
+            Final::NoRandomness(_) => "no_randomness",
+        }
+    }
 }
 
 impl From<Passing> for AcquireError {
@@ -133,9 +151,28 @@ impl AcquireError {
         !matches!(self, Self::BadRequest(_) | Self::ClientUnusable(_))
     }
 
+    /// Every [`kind`](Self::kind) but `contended`.
+    #[cfg(feature = "metrics")]
+    pub(crate) const FAILURES: [&'static str; 14] = [
+        "split_vote",
+        "no_quorum",
+        "in_quarantine",
+        "too_slow",
+        "stale_token",
+        "queue_timeout",
+        "not_polled",
+        "clocks_apart",
+        "deadline_passed",
+        "bad_request",
+        "shut_down",
+        "runtime_ended",
+        "forked",
+        "no_randomness",
+    ];
+
     /// One word for logs and metrics, the same for every instance and lock: `contended`, `split_vote`, `no_quorum`, `in_quarantine`,
-    /// `deadline_passed` or `bad_request`; of [`TryAgain`](Self::TryAgain) `too_slow`, `stale_token`, `queue_timeout`, `not_polled`
-    /// or `clocks_apart`; of [`ClientUnusable`](Self::ClientUnusable) `shut_down`, `runtime_ended`, `forked` or `no_randomness`.
+    /// `deadline_passed` or `bad_request`; of [`TryAgain`](Self::TryAgain) `too_slow`, `stale_token`, `queue_timeout`, `not_polled`,
+    /// `stalled` or `clocks_apart`; of [`ClientUnusable`](Self::ClientUnusable) `shut_down`, `runtime_ended`, `forked` or `no_randomness`.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -147,13 +184,11 @@ impl AcquireError {
             Self::TryAgain(PassingReason(Passing::StaleToken)) => "stale_token",
             Self::TryAgain(PassingReason(Passing::QueueTimeout)) => "queue_timeout",
             Self::TryAgain(PassingReason(Passing::NotPolled)) => "not_polled",
+            Self::TryAgain(PassingReason(Passing::Stalled)) => "stalled",
             Self::TryAgain(PassingReason(Passing::ClocksApart { .. })) => "clocks_apart",
             Self::DeadlinePassed { .. } => "deadline_passed",
             Self::BadRequest(_) => "bad_request",
-            Self::ClientUnusable(FinalReason(Final::ShutDown)) => "shut_down",
-            Self::ClientUnusable(FinalReason(Final::RuntimeEnded)) => "runtime_ended",
-            Self::ClientUnusable(FinalReason(Final::Forked)) => "forked",
-            Self::ClientUnusable(FinalReason(Final::NoRandomness(_))) => "no_randomness",
+            Self::ClientUnusable(reason) => reason.kind(),
         }
     }
 

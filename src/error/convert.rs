@@ -4,14 +4,23 @@ use std::time::Duration;
 
 use super::acquire::{Final, Passing};
 use super::report::{answered, of_obstacles, of_release, of_round};
-use super::{AcquireError, ConnectError, ExtendError, HeldBy, LeaderError, ReleaseError, ShutdownError, Unreleased};
+use super::{
+    AcquireError, BadRequest, ConnectError, ExtendError, HeldBy, LeaderError, ReleaseError, ShutdownError, Unreleased,
+};
 use crate::instance::Claim;
 use crate::instance::redis::RedisInstance;
-use crate::protocol::{Cause, ClientId, ClocksApart, Contention, CurrentHolder, Instant, Round, RoundFailure};
+use crate::process::Forked;
+use crate::protocol::{Cause, ClocksApart, Contention, CurrentHolder, Instant, Round, RoundFailure};
 use crate::resource::Resource;
 use crate::runtime::Shared;
 use crate::runtime::acquire::AcquireFailure;
 use crate::runtime::extend::ExtendFailure;
+
+impl From<Forked> for BadRequest {
+    fn from(Forked: Forked) -> Self {
+        Self::Forked
+    }
+}
 
 /// Why an acquire failed.
 pub(crate) fn acquire_error(shared: &Shared, resource: &Resource, failure: AcquireFailure) -> AcquireError {
@@ -21,6 +30,7 @@ pub(crate) fn acquire_error(shared: &Shared, resource: &Resource, failure: Acqui
         AcquireFailure::Forked => Final::Forked.into(),
         AcquireFailure::QueueTimeout => Passing::QueueTimeout.into(),
         AcquireFailure::NotPolled => Passing::NotPolled.into(),
+        AcquireFailure::Stalled => Passing::Stalled.into(),
         AcquireFailure::NoRandomness(error) => Final::NoRandomness(error).into(),
         AcquireFailure::ClocksApart(ClocksApart { own_us, instances_us }) => {
             Passing::ClocksApart { own_s: own_us / 1_000_000, instances_s: instances_us / 1_000_000 }.into()
@@ -28,7 +38,6 @@ pub(crate) fn acquire_error(shared: &Shared, resource: &Resource, failure: Acqui
         AcquireFailure::HeldHere { by, expires_in } => {
             AcquireError::Contended(Box::new(held_here(shared, resource, by.as_deref(), expires_in)))
         }
-        AcquireFailure::PassedOn(next) => AcquireError::Contended(Box::new(passed_on(shared, resource, next))),
         AcquireFailure::RoundLost(round) => defeat(shared, resource, &round),
         AcquireFailure::DeadlinePassed { waited, last } => {
             AcquireError::DeadlinePassed { waited, last: Box::new(acquire_error(shared, resource, *last)) }
@@ -45,6 +54,7 @@ fn held_by(shared: &Shared, resource: &Resource, by: CurrentHolder, in_this_clie
         refused_by: 0,
         instances: shared.quorum.instances(),
         earliest_expiry: None,
+        never_expires: false,
         in_this_client,
         waiting_here: waiting.here,
         waiting_elsewhere: waiting.elsewhere,
@@ -58,17 +68,12 @@ fn held_here(shared: &Shared, resource: &Resource, by: Option<&Claim>, expires_i
     HeldBy { earliest_expiry: expires_in, ..held_by(shared, resource, by, true) }
 }
 
-/// This client has just released it for another one.
-fn passed_on(shared: &Shared, resource: &Resource, next: ClientId) -> HeldBy {
-    let next = Some(next.to_string());
-    let by = CurrentHolder { client: next.clone(), ..CurrentHolder::default() };
-    HeldBy { next, ..held_by(shared, resource, by, false) }
-}
-
 fn refused(shared: &Shared, resource: &Resource, contention: &Contention) -> HeldBy {
     let by = CurrentHolder::from_value(contention.most_named.value.as_deref().unwrap_or_default());
     let (refused_by, earliest_expiry) = (contention.refused_by.len(), contention.earliest_expiry);
-    HeldBy { refused_by, earliest_expiry, ..held_by(shared, resource, by, false) }
+    let never_expires = earliest_expiry == Some(Duration::MAX);
+    let earliest_expiry = earliest_expiry.filter(|_| !never_expires);
+    HeldBy { refused_by, earliest_expiry, never_expires, ..held_by(shared, resource, by, false) }
 }
 
 fn defeat(shared: &Shared, resource: &Resource, round: &Round) -> AcquireError {
@@ -95,6 +100,9 @@ pub(crate) fn extend_error(shared: &Shared, failure: ExtendFailure) -> ExtendErr
             ExtendError::Unconfirmed { remaining, reports: of_round(shared, &round) }
         }
         ExtendFailure::WouldShorten => ExtendError::WouldShorten,
+        ExtendFailure::ShutDown => ExtendError::ClientUnusable(Final::ShutDown.into()),
+        ExtendFailure::RuntimeEnded => ExtendError::ClientUnusable(Final::RuntimeEnded.into()),
+        ExtendFailure::Forked => ExtendError::ClientUnusable(Final::Forked.into()),
     }
 }
 
@@ -119,14 +127,23 @@ pub(crate) fn connect_error(shared: &Shared, begun: Instant) -> ConnectError {
     }
 }
 
-/// The releases that are pending after a shutdown; `None` if there are none.
-pub(crate) fn shutdown_error(shared: &Shared, pending: &[usize]) -> Option<ShutdownError> {
-    let unreleased = |(instance, releases): (&RedisInstance, &usize)| {
+/// Why a child of its process cannot shut a client down: nothing is released.
+pub(crate) fn not_shut_down(shared: &Shared) -> ShutdownError {
+    let unreleased = |instance: &RedisInstance| Unreleased {
+        address: instance.address().to_owned(),
+        releases: 0,
+        cause: Some(Cause::Forked.into()),
+    };
+    ShutdownError { unreleased: shared.instances.iter().map(unreleased).collect() }
+}
+
+/// The releases that are pending after a shutdown, by instance.
+pub(crate) fn unreleased(shared: &Shared) -> Vec<Unreleased> {
+    let unreleased = |(instance, releases): (&RedisInstance, usize)| {
         let trouble = || instance.status().trouble.map(|trouble| trouble.cause);
         let cause = shared.obstacle(instance).map(Into::into).or_else(trouble);
-        Unreleased { address: instance.address().to_owned(), releases: *releases, cause }
+        Unreleased { address: instance.address().to_owned(), releases, cause }
     };
-    let pending = shared.instances.iter().zip(pending).filter(|(_, releases)| **releases > 0);
-    let unreleased: Vec<Unreleased> = pending.map(unreleased).collect();
-    (!unreleased.is_empty()).then_some(ShutdownError { unreleased })
+    let pending = shared.instances.iter().zip(shared.releaser.pending()).filter(|(_, releases)| *releases > 0);
+    pending.map(unreleased).collect()
 }

@@ -27,8 +27,7 @@ use crate::protocol::CurrentHolder;
 pub struct HeldBy {
     /// The resource that is taken.
     pub resource: String,
-    /// Who holds it, as far as the stored value shows; this client, if a caller of it waits for the lock; the client that is
-    /// next, if this one has just released the lock for it.
+    /// Who holds it, as far as the stored value shows; this client, if a caller of it waits for the lock.
     pub by: CurrentHolder,
     /// How many instances refused; zero if it is held in this client, where nothing is sent.
     pub refused_by: usize,
@@ -40,6 +39,9 @@ pub struct HeldBy {
         serde(rename = "earliest_expiry_ms", serialize_with = "crate::serialized::optional_millis")
     )]
     pub earliest_expiry: Option<Duration>,
+    /// Whether its keys have no end, as far as that is known: those of this library always have one, so it is data of another program,
+    /// and no client gets the lock until that is deleted.
+    pub never_expires: bool,
     /// Whether a caller of this client holds the lock, or waits for it.
     pub in_this_client: bool,
     /// How many callers of this client wait for it.
@@ -48,7 +50,7 @@ pub struct HeldBy {
     /// it next, so it is zero elsewhere, as it is without the right to `SUBSCRIBE`.
     pub waiting_elsewhere: usize,
     /// The id of the client that comes next, as far as it is known ([`Redlock::client_id`](crate::Redlock::client_id)): of those
-    /// who wait for a lock that this client has, or has just released, the first; this client, if a caller of it waits.
+    /// who wait for a lock that this client has, the first; this client, if a caller of it waits.
     pub next: Option<String>,
 }
 
@@ -63,6 +65,9 @@ impl fmt::Display for HeldBy {
             earliest => {
                 write!(f, "{resource:?} is held by {by} ({refused_by} of {instances} instances refused")?;
                 earliest.map_or(Ok(()), |expiry| write!(f, ", the earliest key expires in {expiry:.1?}"))?;
+                if self.never_expires {
+                    write!(f, ", and the key never expires: another program has stored it")?;
+                }
                 write!(f, ")")?;
             }
         }
@@ -85,6 +90,7 @@ impl HeldBy {
             refused_by: 2,
             instances: 3,
             earliest_expiry: Some(Duration::from_micros(1_900)),
+            never_expires: false,
             in_this_client: false,
             waiting_here: 1,
             waiting_elsewhere: 2,
@@ -101,7 +107,7 @@ mod tests {
     fn what_an_answer_contains_keeps_its_names() {
         let expected = concat!(
             r#"{"resource":"a","by":{"kind":"lock","holder":null,"label":"bank/1","client":"0123456789ab"},"#,
-            r#""refused_by":2,"instances":3,"earliest_expiry_ms":1,"in_this_client":false,"#,
+            r#""refused_by":2,"instances":3,"earliest_expiry_ms":1,"never_expires":false,"in_this_client":false,"#,
             r#""waiting_here":1,"waiting_elsewhere":2,"next":null}"#
         );
         assert_eq!(serde_json::to_string(&HeldBy::sample()).unwrap(), expected);

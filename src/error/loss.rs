@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use super::report::{InstanceReport, Reports, address, of_round};
-use crate::protocol::CurrentHolder;
+use crate::protocol::{Cause, CurrentHolder};
 use crate::runtime::Shared;
 use crate::runtime::held_lease::LeaseEnd;
 
@@ -17,6 +17,9 @@ pub enum Loss {
         /// What each instance answered to the last renewal that failed, if one did.
         reports: Vec<InstanceReport>,
     },
+    /// It was held for as long as its `max_hold` allows, and not renewed after that.
+    #[error("it was held for as long as its max_hold allows")]
+    MaxHold,
     /// So many instances did not have it any more that no quorum can have kept it: it was deleted,
     /// or they were flushed.
     #[error("no quorum can have kept the lease: it is missing on {}", .instances.join(", "))]
@@ -41,6 +44,9 @@ pub enum Loss {
     /// guard is dropped, and one instance timeout later in any case.
     #[error("the client was shut down")]
     ShutDown,
+    /// This is a child, by `fork()`, of the process that has the lease: a lease is never valid in another process.
+    #[error("{}", Cause::Forked)]
+    Forked,
     /// Its last guard was dropped or released.
     #[error("the lease was given up by its guards")]
     GivenUp,
@@ -55,6 +61,7 @@ pub(crate) fn loss(shared: &Shared, end: LeaseEnd) -> Loss {
     let keys = match end {
         LeaseEnd::GivenUp => return Loss::GivenUp,
         LeaseEnd::ShutDown => return Loss::ShutDown,
+        LeaseEnd::MaxHold => return Loss::MaxHold,
         LeaseEnd::Expired(round) => {
             return Loss::Expired { reports: round.map(|round| of_round(shared, &round)).unwrap_or_default() };
         }

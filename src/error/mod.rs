@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::protocol::{QuorumError, TtlError};
+use crate::protocol::{Cause, QuorumError, TtlError};
 use crate::resource::ResourceError;
 
 mod acquire;
@@ -13,9 +13,11 @@ mod held_by;
 mod loss;
 mod report;
 
-pub(crate) use acquire::Passing;
 pub use acquire::{AcquireError, FinalReason, PassingReason};
-pub(crate) use convert::{acquire_error, connect_error, extend_error, leader_error, release_error, shutdown_error};
+pub(crate) use acquire::{Final, Passing};
+pub(crate) use convert::{
+    acquire_error, connect_error, extend_error, leader_error, not_shut_down, release_error, unreleased,
+};
 pub use held_by::HeldBy;
 pub use loss::Loss;
 pub(crate) use loss::loss;
@@ -41,7 +43,7 @@ impl RunError {
     pub const fn is_retryable(&self) -> bool {
         match self {
             Self::Acquire(error) => error.is_retryable(),
-            Self::Lost(loss) => !matches!(loss, Loss::ShutDown | Loss::RuntimeEnded),
+            Self::Lost(loss) => !matches!(loss, Loss::ShutDown | Loss::RuntimeEnded | Loss::Forked),
         }
     }
 
@@ -79,6 +81,9 @@ pub enum ExtendError {
     /// The request can never succeed as it is; nothing was sent.
     #[error("bad request: {0}")]
     BadRequest(#[from] BadRequest),
+    /// No lease can be attached by this client any more: it was shut down, its runtime has ended, or this is another process.
+    #[error("{0}")]
+    ClientUnusable(FinalReason),
 }
 
 impl ExtendError {
@@ -89,6 +94,7 @@ impl ExtendError {
             Self::Unconfirmed { .. } => "unconfirmed",
             Self::WouldShorten => "would_shorten",
             Self::BadRequest(_) => "bad_request",
+            Self::ClientUnusable(reason) => reason.kind(),
         }
     }
 
@@ -110,6 +116,9 @@ pub enum ReleaseError {
         /// What each instance answered.
         reports: Vec<InstanceReport>,
     },
+    /// The request can never succeed as it is; nothing was sent.
+    #[error("bad request: {0}")]
+    BadRequest(#[from] BadRequest),
 }
 
 impl ReleaseError {
@@ -127,6 +136,9 @@ pub enum BadRequest {
     /// The resource.
     #[error(transparent)]
     Resource(#[from] ResourceError),
+    /// This is a child, by `fork()`, of the process that built the client: connections and locks stay with that one.
+    #[error("{}", Cause::Forked)]
+    Forked,
     /// The holder's identity is too long: it is stored with every lock.
     #[error("the holder's identity has {length} bytes; at most {most} are allowed")]
     HolderTooLong {
@@ -159,12 +171,12 @@ pub enum BadRequest {
         /// The most that are possible.
         most: usize,
     },
-    /// Keys cannot be kept for longer than their fencing token.
-    #[error("{time:?} is above fence_retention, {longest:?}: keys cannot be kept for longer than their token")]
+    /// Keys cannot be kept for so long.
+    #[error("{time:?} is longer than keys can be kept, {longest:?}")]
     KeptTooLong {
         /// The time.
         time: Duration,
-        /// The client's `fence_retention`.
+        /// The longest time.
         longest: Duration,
     },
     /// The ttl protects nothing.
@@ -186,10 +198,10 @@ pub enum BadRequest {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LeaderError {
-    /// Too few instances answered.
+    /// Too few instances answered, or vote.
     #[error("too few instances answered who leads: {}", joined(.unknown))]
     Unknown {
-        /// Those that did not answer.
+        /// Those that did not answer, and those in quarantine that have a key.
         unknown: Vec<Unanswered>,
     },
     /// The request can never succeed as it is; nothing was sent.
@@ -236,7 +248,7 @@ pub enum BuildError {
         setting: &'static str,
     },
     /// A duration is longer than instances support.
-    #[error("{setting} is above {} days, the longest that is allowed", .most.as_secs() / 86_400)]
+    #[error("{setting} is above {} hours, the longest that is allowed", .most.as_secs() / 3_600)]
     TooLong {
         /// The name of the setting.
         setting: &'static str,
@@ -284,18 +296,22 @@ pub struct ConnectError {
     pub reports: Vec<InstanceReport>,
 }
 
-/// Some keys could not be released before the limit; they expire by themselves.
+/// A quorum did not confirm the release of each lock before the limit: a lock may still be held, until it expires.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("not everything could be released in time; the rest expires: {}", joined(.unreleased))]
+#[error("no quorum confirmed in time that each lock is released; a lock may be held until it expires{}", pending(.unreleased))]
 #[non_exhaustive]
 pub struct ShutdownError {
-    /// Such instances.
+    /// The instances that have not confirmed releases; empty if attempts had not ended by then.
     pub unreleased: Vec<Unreleased>,
 }
 
 /// What instances answered, if they got a request.
 fn listed(reports: &[InstanceReport]) -> String {
     if reports.is_empty() { String::new() } else { format!(": {}", Reports(reports)) }
+}
+
+fn pending(unreleased: &[Unreleased]) -> String {
+    if unreleased.is_empty() { String::new() } else { format!(": {}", joined(unreleased)) }
 }
 
 /// Nothing of a lease that is held elsewhere.
@@ -309,7 +325,6 @@ fn joined<T: ToString>(items: &[T]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::acquire::Final;
     use super::*;
 
     #[test]
@@ -351,6 +366,8 @@ mod tests {
         for (errors, retryable) in [(Vec::from(later), true), (Vec::from(never), false)] {
             for error in errors {
                 assert_eq!(error.is_retryable(), retryable, "{error}");
+                #[cfg(feature = "metrics")]
+                assert!(AcquireError::FAILURES.contains(&error.kind()), "{error}");
                 assert_eq!(RunError::from(error).is_retryable(), retryable);
             }
         }

@@ -121,7 +121,7 @@ impl fmt::Display for Said<'_> {
             // It took no time, and the cause says enough.
             InstanceAnswer::NotSent(cause) => return write!(f, "{cause}"),
             InstanceAnswer::Unknown(cause) => write!(f, "{cause}")?,
-            InstanceAnswer::Outstanding => return write!(f, "had not answered at the verdict"),
+            InstanceAnswer::Outstanding => return write!(f, "not waited for: the others had decided"),
         }
         match after {
             Some(after) => write!(f, " (after {after:.1?})"),

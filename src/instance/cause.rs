@@ -112,10 +112,12 @@ impl ReplyKind {
         match cause {
             protocol::Cause::TimedOut => Self::TimedOut,
             protocol::Cause::Unrecorded
+            | protocol::Cause::NoVote
             | protocol::Cause::NotUsable(NotUsable::QuarantineBelowRecord { .. } | NotUsable::TtlAboveRecord { .. }) => {
                 Self::NotAdmitted
             }
             protocol::Cause::Connecting
+            | protocol::Cause::Forked
             | protocol::Cause::NotConnected(_)
             | protocol::Cause::Tls(_)
             | protocol::Cause::Certificate(_)
@@ -124,6 +126,7 @@ impl ReplyKind {
             | protocol::Cause::NoCredentials(_)
             | protocol::Cause::NoMaster(_)
             | protocol::Cause::OtherProtocol(_)
+            | protocol::Cause::NoHello(_)
             | protocol::Cause::PasswordNeeded
             | protocol::Cause::PasswordRefused
             | protocol::Cause::NoDatabase(_)
@@ -140,6 +143,7 @@ impl ReplyKind {
             protocol::Cause::NoPermission(_) | protocol::Cause::KeyForbidden(_) => Self::Denied,
             protocol::Cause::ClockBehind { .. } => Self::ClockBehind,
             protocol::Cause::ScriptMissing
+            | protocol::Cause::JustConnected
             | protocol::Cause::ClusterMode(_)
             | protocol::Cause::Server(_)
             | protocol::Cause::OddReply(_) => Self::Other,

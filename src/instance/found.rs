@@ -28,6 +28,8 @@ pub(crate) struct StoredKey {
     pub(crate) expires_in: Option<Duration>,
     /// The last fencing token.
     pub(crate) token: Option<FencingToken>,
+    /// The type of what is stored there, if it is neither a value nor readers.
+    pub(crate) other_type: Option<String>,
 }
 
 /// That, or why it could not be read.
@@ -104,10 +106,17 @@ pub struct ServerDetails {
     pub clock_offset: ClockOffset,
     /// The shortest of a few round trips that were measured now.
     pub round_trip: Duration,
+    /// How many fencing tokens it keeps: of locks that were granted within a minute or so, tombstones included.
+    pub tokens: u64,
+    /// How far the largest token that it may have forgotten is behind its clock; `None` if there is none.
+    pub floor_lag: Option<Duration>,
     /// Whether it pushes changes of keys to this client, so that a loss is known at once.
     pub pushes_changes: bool,
     /// Whether messages for waiters come over it, or would if this client waited for locks.
     pub wakes_waiters: bool,
+    /// Why it would set no key now, by its answers to the commands of a lock, which change nothing here: it may be full, unable to write to
+    /// its disk, without the replicas that it needs, paused (no answer within the instance timeout), or deny a right. `None` if it would.
+    pub refuses_writes: Option<Cause>,
 }
 
 /// What a scan of an instance found.

@@ -27,6 +27,10 @@ pub(crate) struct Claim {
     pub(crate) resent: bool,
     /// First attempt of an acquire, and no known contender (P28).
     pub(crate) is_first: bool,
+    /// Whether its token was proposed while no instance's clock was known (P12).
+    pub(crate) is_by_own_clock: bool,
+    /// Whether the keys stay as a mark, without a lease (P22).
+    pub(crate) is_mark: bool,
     /// The votes that have counted for the value (P10): of all requests for it, however often the claim is cloned.
     pub(crate) votes: Votes,
     /// Its words in commands, once a connection has put them together.
@@ -38,7 +42,8 @@ impl Claim {
     pub(crate) fn new(resource: Resource, value: Value, token: FencingToken, ttl: Duration) -> Self {
         let (votes, words) = (Votes::default(), OnceLock::new());
         let (access, mark) = (Access::Write, None);
-        Self { resource, value, token, access, mark, ttl, resent: false, is_first: false, votes, words }
+        let (resent, is_first, is_by_own_clock, is_mark) = (false, false, false, false);
+        Self { resource, value, token, access, mark, ttl, resent, is_first, is_by_own_clock, is_mark, votes, words }
     }
 
     /// The same for keys that live for so long, of which something was sent before.

@@ -45,6 +45,14 @@ pub struct InstanceStatus {
         serde(rename = "round_trip_ms", serialize_with = "crate::serialized::optional_millis")
     )]
     pub round_trip: Option<Duration>,
+    /// How many fencing tokens it kept when this client last had it forget old ones; `None` until a client that wants locks has.
+    pub tokens: Option<u64>,
+    /// How far the largest token that it may have forgotten was behind its clock then.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "floor_lag_ms", serialize_with = "crate::serialized::optional_millis")
+    )]
+    pub floor_lag: Option<Duration>,
     /// The eviction policy, if it is set to evict keys: it may throw locks away. Use `noeviction`.
     pub evicts: Option<String>,
     /// What it refuses for a reason of its own since it last voted: it may be connected and admitted,

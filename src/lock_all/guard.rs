@@ -8,14 +8,16 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::sync::oneshot;
 
 use super::AT_ONCE;
-use crate::error::{ExtendError, Loss, ReleaseError, RunError};
-use crate::guard::{Guard, Released};
+use crate::error::{ExtendError, Loss, ReleaseError, RunError, release_error};
+use crate::guard::{EndedGuard, Guard, Released};
 use crate::lease::LeaseView;
 use crate::names::ResourceName;
 use crate::protocol::FencingToken;
 use crate::run::{release_after_work, until_lost};
+use crate::runtime::tasks::{RuntimeEnded, run_detached};
 
 /// Several locks that are held together: valid while all are, and lost with the first.
 ///
@@ -124,8 +126,8 @@ impl AllGuard {
         Ok(self.remaining())
     }
 
-    /// Releases all of them, and waits until a quorum has answered for each: see [`Guard::release`]. They were still held if all
-    /// were.
+    /// Releases all of them, and waits until a quorum has answered for each: see [`Guard::release`]. All end with the first poll. They were
+    /// still held if all were.
     ///
     /// # Cancel safety
     /// Safe: the releases continue in the background.
@@ -167,12 +169,27 @@ impl AllGuard {
     }
 }
 
-/// Releases all of them. The error is that of the first which is not confirmed.
-pub(super) async fn release_all(mut guards: Vec<Guard>) -> Result<Released, ReleaseError> {
+/// Ends all of them at once, and releases them in a task of the client: nothing of that waits for the caller's polls (P22). The error is
+/// that of the first which is not confirmed.
+pub(super) async fn release_all(guards: Vec<Guard>) -> Result<Released, ReleaseError> {
+    let Some(shared) = guards.first().map(|guard| Arc::clone(&guard.lease().shared)) else {
+        return Ok(Released { was_still_held: true });
+    };
+    let ended: Vec<EndedGuard> = guards.into_iter().map(Guard::end).collect();
+    if shared.is_forked() {
+        return release_ended(ended).await; // no task runs here, and nothing is sent
+    }
+    let released = run_detached(&shared.runtime, |result: oneshot::Sender<_>| async move {
+        let _ = result.send(release_ended(ended).await);
+    });
+    released.await.unwrap_or_else(|RuntimeEnded| Err(release_error(&shared, &shared.not_sent())))
+}
+
+async fn release_ended(mut ended: Vec<EndedGuard>) -> Result<Released, ReleaseError> {
     let mut all = Ok(Released { was_still_held: true });
-    while !guards.is_empty() {
-        let some = guards.drain(..AT_ONCE.min(guards.len()));
-        for released in join_all(some.map(Guard::release)).await {
+    while !ended.is_empty() {
+        let some = ended.drain(..AT_ONCE.min(ended.len()));
+        for released in join_all(some.map(EndedGuard::release)).await {
             all = match (all, released) {
                 (Ok(all), Ok(one)) => Ok(Released { was_still_held: all.was_still_held && one.was_still_held }),
                 (Err(error), _) | (_, Err(error)) => Err(error),

@@ -34,8 +34,7 @@ const LEEWAY_US: u64 = 1_000_000;
 /// `UPDATE .. SET .., fence = $1 WHERE fence <= $1`: then a holder that was paused past its lease
 /// can do no harm. Tokens are positive and fit a signed 64-bit column.
 ///
-/// Tokens are compared per resource; across resources they say nothing. The order is kept by the
-/// instances for `fence_retention` after the last grant and while the lock is held, and by wall clocks past that.
+/// Tokens are compared per resource; across resources they say nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(u64);
 
@@ -93,6 +92,19 @@ impl FencingToken {
         self.0 > most_ms.saturating_mul(1000 * STEP)
     }
 
+    /// The least and the most of the floor of an instance that waits for so long, as it may have forgotten tokens (P13): they were proposed
+    /// by a clock that shows `proposing_us` by now, or somewhat more. Not much more, for its clock may be the one that is ahead. In whole
+    /// milliseconds, as its quarantine is: else it would vote shortly before its floor is past.
+    pub fn floor_after(proposing_us: u64, wait_ms: u64) -> (u64, u64) {
+        let least = (proposing_us / 1_000).saturating_add(wait_ms).saturating_mul(1_000).saturating_sub(EPOCH_US);
+        (least, least.saturating_add(MARGIN_US))
+    }
+
+    /// What a clock that shows `wall_us` reads in the unit of stored tokens: below zero before 2025.
+    pub const fn since_epoch_us(wall_us: u64) -> i64 {
+        wall_us.cast_signed().saturating_sub_unsigned(EPOCH_US)
+    }
+
     /// What the clock read that proposed it, in microseconds since the Unix epoch.
     pub const fn clock_us(self) -> u64 {
         self.0 / STEP + EPOCH_US
@@ -109,16 +121,9 @@ impl FencingToken {
         Self(self.0 / STEP * STEP)
     }
 
-    /// The token for a hand-over inside the process, if there is one left below the tombstone.
+    /// The token for a hand-over inside the process, if there is one left below the next grant's.
     pub const fn next_in_lease(self) -> Option<Self> {
-        if self.0 + 1 >= self.tombstone().0 { None } else { Some(Self(self.0 + 1)) }
-    }
-
-    /// What a release leaves behind: above every token of the lease, below every other grant's. An
-    /// acquire of the same lease that arrives later finds its token used up, an extend sees that it
-    /// must not repair (P6, P10).
-    pub const fn tombstone(self) -> Self {
-        Self(self.0 | (STEP - 1))
+        if (self.0 + 1).is_multiple_of(STEP) { None } else { Some(Self(self.0 + 1)) }
     }
 
     /// What requests carry: the microseconds since 2025 at which the lease's token was proposed. Hand-overs
@@ -127,12 +132,11 @@ impl FencingToken {
         self.0 / STEP
     }
 
-    /// The token as an instance stores it, as the score of a sorted set (P13): microseconds since 2025, and a
-    /// half more for a tombstone. Both are below 2^51, so a double holds either exactly.
+    /// The token as an instance stores it, as the score of a sorted set (P13): microseconds since 2025, below 2^51, so that a
+    /// double holds them exactly.
     #[expect(clippy::cast_precision_loss, reason = "it is below 2^51")]
-    pub fn to_score(self) -> f64 {
-        let half = if self == self.tombstone() { 0.5 } else { 0.0 };
-        self.proposed_us() as f64 + half
+    pub const fn to_score(self) -> f64 {
+        self.proposed_us() as f64
     }
 
     /// Reads a token that an instance stored; anything that is not one is `None`.
@@ -142,8 +146,7 @@ impl FencingToken {
         if !(1.0..Self(Self::MAX).to_score() + 1.0).contains(&score) {
             return None;
         }
-        let token = Self::from_number(score as u64 * STEP)?;
-        Some(if score.fract() > 0.0 { token.tombstone() } else { token })
+        Self::from_number(score as u64 * STEP)
     }
 
     /// The same as text.
@@ -214,9 +217,9 @@ pub fn proposing_clock(
     known.sort_unstable();
     let agreed = known.get(quorum.votes().saturating_sub(1)).copied().unwrap_or(0);
     if agreed == 0 {
-        // No quorum grants anything now. Those that store the proposal must not have one far ahead of all others for it.
+        // Those that store the proposal must not have one ahead of all others for it.
         let latest = known.last().copied().filter(|latest| *latest > 0);
-        return by(latest.map_or(own_us, |latest| own_us.min(latest.saturating_add(LEEWAY_US))), latest.is_some());
+        return by(latest.map_or(own_us, |latest| own_us.min(latest)), latest.is_some());
     }
     if own_us.abs_diff(agreed) > MAX_AHEAD_US {
         return Err(ClocksApart { own_us, instances_us: agreed });
@@ -270,7 +273,7 @@ mod tests {
         };
         let now = Some(NOW);
         assert_eq!(by(NOW, [None; 5]), Ok(NOW));
-        assert_eq!(by(u64::MAX, [now, now, None, None, None]), Ok(NOW + LEEWAY_US), "too few are known");
+        assert_eq!(by(u64::MAX, [now, now, None, None, None]), Ok(NOW), "too few are known");
         assert_eq!(by(NOW - HOUR, [now, now, None, None, None]), Ok(NOW - HOUR));
         for (lie, other) in [(Some(u64::MAX), Some(1)), (Some(1), Some(1)), (Some(u64::MAX), Some(u64::MAX))] {
             assert_eq!(by(NOW, [lie, now, other, now, now]), Ok(NOW));
@@ -299,7 +302,7 @@ mod tests {
 
     #[test]
     fn text_that_is_not_a_token_is_none() {
-        for wire in ["", "0", "0.5", "-1", "-inf", "inf", "nan", "1x", "2251799813685248", "9223372036854775808"] {
+        for wire in ["", "0", "-1", "-inf", "inf", "nan", "1x", "2251799813685248", "9223372036854775808"] {
             assert_eq!(FencingToken::from_wire(wire.as_bytes()), None, "{wire}");
         }
     }
@@ -314,10 +317,8 @@ mod tests {
             token = handed;
             count += 1;
         }
-        assert_eq!(count, 4094);
-        assert!(token < token.tombstone() && token.tombstone() < next && token.tombstone().next_grant() == next);
-        assert_eq!(token.tombstone().next_in_lease(), None);
-        assert_eq!(FencingToken(FencingToken::MAX).tombstone().as_i64(), i64::MAX);
+        assert_eq!(count, 4095);
+        assert_eq!(token.as_i64() + 1, next.as_i64());
     }
 
     proptest! {
@@ -327,12 +328,9 @@ mod tests {
         ) {
             let (a, b) = (FencingToken(a), FencingToken(b));
             prop_assert!(FencingToken::propose(wall, Some(a)) > a);
-            let stored = |token: FencingToken| [token.next_grant(), token.tombstone()];
-            for (a, b) in stored(a).into_iter().flat_map(|a| stored(b).map(|b| (a, b))) {
-                prop_assert_eq!(a.to_score().partial_cmp(&b.to_score()), Some(a.cmp(&b)));
-                prop_assert_eq!(FencingToken::from_wire(a.to_score().to_string().as_bytes()), Some(a));
-            }
-            prop_assert_eq!(a.proposed_us(), a.tombstone().proposed_us());
+            let [a, b] = [a, b].map(FencingToken::next_grant);
+            prop_assert_eq!(a.to_score().partial_cmp(&b.to_score()), Some(a.cmp(&b)));
+            prop_assert_eq!(FencingToken::from_wire(a.to_wire().as_bytes()), Some(a));
             prop_assert!(FencingToken::propose(wall, None).as_i64() > 0);
         }
     }

@@ -31,6 +31,13 @@ pub enum Message {
         /// For what.
         key: Vec<u8>,
     },
+    /// The sender waits no more.
+    Leaves {
+        /// The waiter, as it was announced last.
+        waiter: Waiter,
+        /// For what.
+        key: Vec<u8>,
+    },
     /// The key was released, and the receiver is the first of its waiters.
     Next {
         /// What the waiters want the key for.
@@ -48,6 +55,7 @@ impl Message {
         let (kind, waiters, key) = match self {
             Self::Waiting { waiter, forwarded: false, key } => ('w', std::slice::from_ref(waiter), key),
             Self::Waiting { waiter, forwarded: true, key } => ('f', std::slice::from_ref(waiter), key),
+            Self::Leaves { waiter, key } => ('l', std::slice::from_ref(waiter), key),
             Self::Next { access: Access::Write, then, key } => ('n', &**then, key),
             Self::Next { access: Access::Read, then, key } => ('r', &**then, key),
         };
@@ -87,6 +95,7 @@ impl Message {
         match (kind, &*waiters) {
             (b'w', [waiter]) => Some(Self::Waiting { waiter: *waiter, forwarded: false, key }),
             (b'f', [waiter]) => Some(Self::Waiting { waiter: *waiter, forwarded: true, key }),
+            (b'l', [waiter]) => Some(Self::Leaves { waiter: *waiter, key }),
             (b'n', _) => Some(Self::Next { access: Access::Write, then: waiters, key }),
             (b'r', _) => Some(Self::Next { access: Access::Read, then: waiters, key }),
             _ => None,
@@ -138,6 +147,7 @@ mod tests {
                 forwarded,
                 key
             }),
+            (waiter(), key()).prop_map(|(waiter, key)| Message::Leaves { waiter, key }),
             (vec(waiter(), 0..MAX_WAITERS), access(), key()).prop_map(|(mut then, access, key)| {
                 then.sort_unstable();
                 then.dedup();

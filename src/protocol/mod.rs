@@ -15,7 +15,7 @@
 //! | P7 | a release compares, on every instance | `release.lua`, [`Lease::release_targets`] |
 //! | P8 | a failed extend deletes nothing | [`Lease::settle`], `extend.lua` |
 //! | P9 | an extend continues a lease that is still valid | [`Round::extend`], [`Lease`] |
-//! | P10 | an extend repairs, unless its lease was released; in quarantine an instance keeps what it has | `extend.lua`, [`FencingToken::tombstone`], [`CountedVotes`] |
+//! | P10 | an extend repairs, unless its lease was released; in quarantine an instance keeps what it has | `extend.lua`, [`CountedVotes`] |
 //! | P14, P15, P16, P29 | instances that may have forgotten do not vote | [`decide_record`], [`AdmissionRecord`], [`SeenRecords`], `acquire.lua` |
 //! | P17 | votes after a clock step do not count | [`ClockWatch`], [`AdmissionState`], [`which_clock_jumped`] |
 //! | P19 | leases are renewed at a third, then every tenth of the ttl | [`RenewalSchedule`], `crate::runtime::keep_alive` |
@@ -52,7 +52,7 @@ mod waiters;
 pub use admission::clock_watch::{ClockWatch, Jump, Observation};
 pub use admission::decide::{ProcessFacts, RecordAction, check_terms, decide_as_recorded, decide_record};
 pub use admission::own_clock::{JumpedClock, which_clock_jumped};
-pub use admission::record::{AdmissionRecord, AdmissionTerms, ProcessIdentity, RecordOrigin, SeenRecords};
+pub use admission::record::{AdmissionRecord, AdmissionTerms, LONGEST_TTL, ProcessIdentity, RecordOrigin, SeenRecords};
 pub use admission::state::{AdmissionFollowUp, AdmissionState, AttachedRecord, RawReply, RecordMeaning};
 pub use client_id::{CLIENT_ID_BYTES, ClientId};
 pub use fencing::{ClocksApart, FencingToken, MAX_AHEAD, ProposingClock, proposing_clock};

@@ -56,7 +56,10 @@ pub enum QuorumError {
 impl fmt::Display for QuorumError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoInstances => write!(f, "no instances were given; name at least one, better three or five"),
+            Self::NoInstances => write!(
+                f,
+                "no instances were given; name at least one, better three or five, in code or in REDQUORUM_INSTANCES"
+            ),
             Self::TooManyInstances { instances } => {
                 write!(f, "{instances} instances were given; at most {MAX_INSTANCES} are supported")
             }

@@ -73,8 +73,8 @@ struct KeyWaiters {
 struct PassedOn {
     to: ClientId,
     at: Instant,
-    /// When a single try of this client was refused since, or else as `at`.
-    refused_at: Instant,
+    /// Until then this client leaves the key to it.
+    steps_back_until: Instant,
     /// Whose announcements went on to it: one comes over several instances.
     forwarded: Vec<Waiter>,
 }
@@ -115,6 +115,16 @@ impl Waiters {
         self.forget_if_empty(key);
     }
 
+    /// A waiter waits no more: it counts as served, since its announcement may come again over a slower instance.
+    pub fn leave(&mut self, key: &[u8], waiter: Waiter, now: Instant) {
+        let Some(known) = self.keys.get_mut(key) else { return };
+        let waiting = known.waiting.len();
+        known.waiting.retain(|other| !other.waiter.is_of_same(&waiter) || other.waiter.ticket > waiter.ticket);
+        if known.waiting.len() < waiting {
+            known.note_served(&[waiter], now);
+        }
+    }
+
     /// The key is held here, or waited for: announcements are kept again.
     pub fn hold(&mut self, key: &[u8]) {
         if let Some(known) = self.keys.get_mut(key) {
@@ -133,29 +143,25 @@ impl Waiters {
             .map(|remembered| remembered.waiter)
             .collect();
         if let Some(first) = waiters.first() {
-            for waiter in waiters.iter().take(Waiter::woken_together(&waiters)) {
-                known.served.retain(|other| !other.waiter.is_of_same(waiter));
-                known.served.push(Remembered { waiter: *waiter, until: now.saturating_add(REMEMBERED) });
-            }
-            let surplus = known.served.len().saturating_sub(MAX_WAITERS);
-            known.served.drain(..surplus);
-            known.passed_on = Some(PassedOn { to: first.client, at: now, refused_at: now, forwarded: Vec::new() });
+            known.note_served(waiters.get(..Waiter::woken_together(&waiters)).unwrap_or_default(), now);
+            known.passed_on =
+                Some(PassedOn { to: first.client, at: now, steps_back_until: now, forwarded: Vec::new() });
         }
         self.forget_if_empty(key);
         waiters
     }
 
-    /// When the key was released for another client, or a single try was refused since, and for which; `None` if it is held
-    /// here again.
-    pub fn passed_on(&self, key: &[u8], now: Instant) -> Option<(Instant, ClientId)> {
+    /// Until when this client leaves the key to another one, for which it was released; `None` if it is held here again.
+    pub fn passed_on(&self, key: &[u8], now: Instant) -> Option<Instant> {
         let passed_on = self.keys.get(key)?.passed_on.as_ref().filter(|passed_on| passed_on.is_remembered(now))?;
-        Some((passed_on.refused_at, passed_on.to))
+        Some(passed_on.steps_back_until)
     }
 
-    /// A single try of this client was refused.
-    pub fn refused(&mut self, key: &[u8], now: Instant) {
+    /// This client leaves a key that was released for another one to that until then: once it is released, and whenever a single try was
+    /// refused since.
+    pub fn step_back(&mut self, key: &[u8], until: Instant) {
         if let Some(passed_on) = self.keys.get_mut(key).and_then(|known| known.passed_on.as_mut()) {
-            passed_on.refused_at = now;
+            passed_on.steps_back_until = until;
         }
     }
 
@@ -215,6 +221,15 @@ impl KeyWaiters {
         self.waiting.insert(at, Remembered { waiter, until: now.saturating_add(REMEMBERED) });
         self.waiting.truncate(MAX_WAITERS); // the last to come
         if at < MAX_WAITERS { Announcement::Kept } else { Announcement::Dropped }
+    }
+
+    fn note_served(&mut self, waiters: &[Waiter], now: Instant) {
+        for waiter in waiters {
+            self.served.retain(|other| !other.waiter.is_of_same(waiter));
+            self.served.push(Remembered { waiter: *waiter, until: now.saturating_add(REMEMBERED) });
+        }
+        let surplus = self.served.len().saturating_sub(MAX_WAITERS);
+        self.served.drain(..surplus);
     }
 
     fn was_served(&self, waiter: Waiter) -> bool {
@@ -286,16 +301,33 @@ mod tests {
     }
 
     #[test]
+    fn who_leaves_is_not_waited_for_any_more_unless_it_waits_again() {
+        let mut waiters = Waiters::default();
+        waiters.leave(KEY, waiter(1, 1), NOW);
+        assert!(waiters.is_empty(), "it is not known");
+        for waiter in [waiter(5, 1), waiter(6, 2)] {
+            assert_eq!(waiters.announce(KEY, waiter, NOW), Announcement::Kept);
+        }
+        waiters.leave(KEY, waiter(4, 1), NOW); // of the wait before
+        waiters.leave(KEY, Waiter { access: Access::Read, ..waiter(5, 1) }, NOW);
+        assert_eq!(waiters.waiting(KEY, NOW).count(), 2);
+        waiters.leave(KEY, waiter(5, 1), NOW);
+        assert_eq!(waiters.announce(KEY, waiter(5, 1), NOW), Announcement::Dropped, "a slower instance");
+        assert_eq!(clients(&waiters.waiting(KEY, NOW).collect::<Vec<_>>()), [6]);
+        assert_eq!(waiters.announce(KEY, waiter(7, 1), NOW), Announcement::Kept, "the next wait");
+    }
+
+    #[test]
     fn what_is_announced_after_the_key_was_passed_on_is_for_whom_it_went_to() {
         let mut waiters = Waiters::default();
         waiters.announce(KEY, waiter(1, 1), NOW);
         assert_eq!(clients(&waiters.take(KEY, NOW)), [1]);
         assert_eq!(waiters.announce(KEY, waiter(2, 2), NOW), Announcement::Forward(ClientId::new([1; 6])));
         assert_eq!(waiters.announce(KEY, waiter(2, 2), NOW), Announcement::Dropped, "over another instance");
-        assert_eq!(waiters.passed_on(KEY, NOW), Some((NOW, ClientId::new([1; 6]))));
+        assert_eq!(waiters.passed_on(KEY, NOW), Some(NOW));
         let later = NOW.saturating_add(REMEMBERED / 2);
-        waiters.refused(KEY, later);
-        assert_eq!(waiters.passed_on(KEY, later), Some((later, ClientId::new([1; 6]))));
+        waiters.step_back(KEY, later);
+        assert_eq!(waiters.passed_on(KEY, later), Some(later));
         assert_eq!(waiters.passed_on(KEY, NOW.saturating_add(REMEMBERED)), None);
         waiters.hold(KEY);
         assert_eq!(waiters.passed_on(KEY, NOW), None);

@@ -25,11 +25,14 @@ pub(crate) async fn ask_all<T: Send + 'static, F>(
 where
     F: Future<Output = Answer<T>> + Send + 'static,
 {
+    if let Some(cause) = shared.unusable() {
+        return none_asked(shared, &cause);
+    }
     let asked: Vec<F> = shared.instances.iter().map(ask).collect();
     let outcome = run_abort_on_drop(&shared.runtime, |result: oneshot::Sender<Vec<Answer<T>>>| async move {
         drop(result.send(join_all(asked).await));
     });
-    outcome.await.unwrap_or_else(|_| none_asked(shared))
+    outcome.await.unwrap_or_else(|_| none_asked(shared, &runtime_ended()))
 }
 
 /// The same for what changes instances: also if the caller is dropped, as half of them would be as bad as none.
@@ -37,16 +40,18 @@ pub(crate) async fn carry_out<T: Send + 'static>(
     shared: &Arc<Shared>,
     deeds: impl Iterator<Item = impl Future<Output = Answer<T>> + Send + 'static>,
 ) -> Vec<Answer<T>> {
+    if let Some(cause) = shared.unusable() {
+        return none_asked(shared, &cause);
+    }
     let deeds: Vec<_> = deeds.collect(); // sent before this waits
     let outcome = run_detached(&shared.runtime, |result: oneshot::Sender<Vec<Answer<T>>>| async move {
         drop(result.send(join_all(deeds).await));
     });
-    outcome.await.unwrap_or_else(|_| none_asked(shared))
+    outcome.await.unwrap_or_else(|_| none_asked(shared, &runtime_ended()))
 }
 
-/// The runtime of the client has ended.
-fn none_asked<T>(shared: &Shared) -> Vec<Answer<T>> {
-    shared.instances.iter().map(|_| Err(runtime_ended())).collect()
+fn none_asked<T>(shared: &Shared, why: &Cause) -> Vec<Answer<T>> {
+    shared.instances.iter().map(|_| Err(why.clone())).collect()
 }
 
 /// Reads what every instance has stored for a lock of one resource.
@@ -133,7 +138,7 @@ impl TakesReplies for TakenAwayReplies {
 
 /// What deletes what is stored there of `expected`: a value, or any number of readers.
 fn releases(resource: &Resource, expected: &CurrentHolder, stored: StoredKey) -> Vec<Request> {
-    let StoredKey { value, readers, expires_in, token } = stored;
+    let StoredKey { value, readers, expires_in, token, .. } = stored;
     let token =
         token.or_else(|| FencingToken::from_number(LEAST_TOKEN)).unwrap_or_else(|| FencingToken::propose(0, None));
     let values = value.into_iter().map(|value| (CurrentHolder::from_value(&value), Access::Write, value));
@@ -143,7 +148,8 @@ fn releases(resource: &Resource, expected: &CurrentHolder, stored: StoredKey) ->
         let claim = Claim { access, resent: true, ..claim }; // its holder may be about to extend it (P6)
         Request::Release(Arc::new(claim), None)
     };
-    values.chain(readers).filter(|(by, ..)| by == expected).map(release).collect()
+    // What names no client of this library may be another program's data.
+    values.chain(readers).filter(|(by, ..)| by == expected && by.client.is_some()).map(release).collect()
 }
 
 fn was_deleted(reply: Reply) -> Answer<bool> {

@@ -5,15 +5,18 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::acquire::AcquireParams;
+use super::acquire::slot::Released;
 use super::acquire::uncollected::UncollectedLease;
+use super::acquire::waiter::Place;
+use super::acquire::{AcquireFailure, AcquireParams};
 use super::extend::{ExtendFailure, extend};
 use super::held_lease::Tenure;
 use super::in_flight::RoundInFlight;
 use super::shared::Shared;
-use super::tasks::{RuntimeEnded, run_detached};
+use super::tasks::{RuntimeEnded, run_abort_on_drop};
 use crate::instance::{Claim, Request};
 use crate::protocol::{FencingToken, Lease, Round, Value};
+use crate::resource::Resource;
 
 /// A lease as it was detached.
 #[derive(Clone, Debug)]
@@ -27,39 +30,54 @@ type Outcome = Result<UncollectedLease, ExtendFailure>;
 /// One extend round without repair: won where a quorum still has the key under the value. So no other client was granted the
 /// lock since: that needs one of those keys to be gone, and nothing sets them again. Valid from its send (P2).
 ///
-/// With any result nothing is deleted: the lease may live on elsewhere (P8).
+/// With any result nothing is deleted: the lease may live on elsewhere (P8). A caller that is gone attaches nothing.
 pub(crate) async fn attach(
     shared: &Arc<Shared>,
     params: &Arc<AcquireParams>,
     detached: Detached,
 ) -> Result<Tenure, ExtendFailure> {
     shared.instances.iter().for_each(|instance| instance.want_locks());
-    // What an attempt says that was not made.
-    let nothing_sent = || ExtendFailure::Unconfirmed { remaining: Duration::ZERO, round: shared.not_sent() };
-    if shared.attempts.is_closed() || shared.is_forked() {
-        return Err(nothing_sent());
+    if shared.is_forked() {
+        return Err(ExtendFailure::Forked);
     }
-    if let Some(held) = shared.slots.share_value(&params.resource, &detached.value) {
-        let lease = UncollectedLease::new(Arc::clone(shared), Arc::clone(&held));
-        extend(shared, &held, None, held.terms().longer(params.terms)).await?;
-        let tenure = lease.collect(params).map_err(|_| ExtendFailure::LeaseLost(None))?;
-        held.release_keys();
-        return Ok(tenure);
+    if shared.attempts.is_closed() {
+        return Err(ExtendFailure::ShutDown);
     }
     let (client, asked) = (Arc::clone(shared), Arc::clone(params));
-    let outcome = run_detached(&shared.runtime, |result| carry_out(client, asked, detached, result)).await;
-    let lease = outcome.unwrap_or_else(|RuntimeEnded| Err(nothing_sent()))?;
-    // Too late, or after a shutdown: the keys stay until they expire.
-    let tenure = lease.collect(params).map_err(|_| nothing_sent())?;
+    let outcome = run_abort_on_drop(&shared.runtime, |result| carry_out(client, asked, detached, result)).await;
+    let lease = outcome.unwrap_or_else(|RuntimeEnded| Err(ExtendFailure::RuntimeEnded))?;
+    let tenure = lease.collect(params).map_err(not_collected)?;
     tenure.held.release_keys();
     Ok(tenure)
 }
 
+/// Copies of a lease are attached one after the other: each joins the one before it, or finds that it was released. Else two would
+/// be won at once, and the release of one would leave the other without keys.
 async fn carry_out(
     shared: Arc<Shared>,
     params: Arc<AcquireParams>,
     detached: Detached,
     result: oneshot::Sender<Outcome>,
+) {
+    let resource = Resource::copies_of(detached.value.as_bytes());
+    let line = Arc::new(AcquireParams { resource, ..AcquireParams::clone(&params) });
+    let mut place = Place::join(&shared, &line, false);
+    place.wait_for_turn().await;
+    let held = match shared.slots.share_value(&params.resource, &detached.value) {
+        Ok(held) => held,
+        Err(Released) => return drop(result.send(Err(ExtendFailure::LeaseLost(None)))),
+    };
+    let Some(held) = held else { return send(shared, params, detached, (place, result)).await };
+    let lease = UncollectedLease::new(Arc::clone(&shared), Arc::clone(&held));
+    let extended = extend(&shared, &held, None, held.terms().longer(params.terms)).await;
+    let _ = result.send(extended.map(|_| lease));
+}
+
+async fn send(
+    shared: Arc<Shared>,
+    params: Arc<AcquireParams>,
+    detached: Detached,
+    (place, result): (Place, oneshot::Sender<Outcome>),
 ) {
     // P10: this client has no earlier vote for it, so that no instance in quarantine gives one.
     let (resource, value, token) = (params.resource.clone(), detached.value, detached.token.of_grant());
@@ -72,12 +90,13 @@ async fn carry_out(
     let request = Request::Keep(Arc::clone(&asked));
     let mut in_flight = RoundInFlight::send(&shared, round, request);
     in_flight.verdict().await;
-    tracing::debug!(granted = ?in_flight.round.granted(), "attach round");
+    tracing::debug!(granted = ?shared.addresses(in_flight.round.granted()), "attach round");
     let lease = Lease::from_won(&mut in_flight.round, params.terms, shared.clock.now());
     let held = lease.map(|lease| {
         let lease = lease.add_release_targets(shared.all_instances());
         let held = shared.hold(lease, (asked, detached.token), &params.holder);
         held.keep_keys(); // unless it is collected others may have it (P32)
+        held.never_hand_over(); // its copies would share it with another caller, under an older token
         shared.slots.put_held(&held);
         held
     });
@@ -86,7 +105,13 @@ async fn carry_out(
         None => Err(failure(&in_flight.round)),
     };
     let _ = result.send(outcome);
+    drop(place); // the next copy joins
     in_flight.finish(|round| held.iter().for_each(|held| held.note_replies(round))).await; // P20
+}
+
+/// After a shutdown, or too late: the keys stay until they expire.
+fn not_collected(failure: AcquireFailure) -> ExtendFailure {
+    if matches!(failure, AcquireFailure::ShutDown) { ExtendFailure::ShutDown } else { ExtendFailure::LeaseLost(None) }
 }
 
 /// It is lost if no quorum can have it; else too few have answered.

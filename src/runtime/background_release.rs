@@ -4,6 +4,7 @@
 //! The tasks of the connections put the replies in here. The task of the client only waits: for the pause before a release is
 //! sent again, and for a moment for the answer to a lost try.
 
+use std::slice;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -18,7 +19,7 @@ use crate::clock::Clock;
 use crate::instance::redis::RedisInstance;
 use crate::instance::{Claim, ReplyTo, Request, TakesReplies, Wake};
 use crate::log_limit::LogLimit;
-use crate::protocol::{Cause, InstanceId, InstanceSet, Reply};
+use crate::protocol::{Cause, InstanceId, InstanceSet, Quorum, Reply};
 use crate::resource::Resource;
 use crate::runtime::pending_releases::{PendingRelease, PendingReleases, ReleaseNumber};
 use crate::runtime::tasks::ran_to_its_end;
@@ -39,6 +40,7 @@ const MAX_PENDING: usize = 128 * 1024;
 /// The releases of a client that are under way. Never blocks and needs no runtime.
 pub(crate) struct BackgroundReleaser {
     instances: Arc<[RedisInstance]>,
+    quorum: Quorum,
     clock: Arc<dyn Clock>,
     /// Those that wait for the reply to their try, which may show that there is nothing to release.
     for_try: PendingReleases,
@@ -50,6 +52,8 @@ pub(crate) struct BackgroundReleaser {
     drops: LogLimit,
     /// How many releases are pending on each instance.
     pending: Box<[AtomicUsize]>,
+    /// How many releases a quorum has not confirmed: their locks may still be held.
+    unconfirmed: AtomicUsize,
     /// Notified when none is left on one of them.
     none_left: Notify,
     pauses: mpsc::UnboundedSender<Pause>,
@@ -65,17 +69,19 @@ enum Pause {
 
 impl BackgroundReleaser {
     /// Starts the task. It ends when the client is gone and every release is confirmed or expired.
-    pub(crate) fn start(instances: Arc<[RedisInstance]>, clock: Arc<dyn Clock>) -> Arc<Self> {
+    pub(crate) fn start(instances: Arc<[RedisInstance]>, quorum: Quorum, clock: Arc<dyn Clock>) -> Arc<Self> {
         let (pauses, receiver) = mpsc::unbounded_channel();
         let count = instances.len();
         let releases = Arc::new(Self {
             for_try: PendingReleases::new(count),
             for_retry: PendingReleases::new(count),
             pending: (0..count).map(|_| AtomicUsize::new(0)).collect(),
+            unconfirmed: AtomicUsize::new(0),
             none_left: Notify::new(),
             retrying: Mutex::default(),
             drops: LogLimit::default(),
             instances,
+            quorum,
             clock,
             pauses,
         });
@@ -91,8 +97,7 @@ impl BackgroundReleaser {
         targets: InstanceSet,
         ballot: Option<Arc<Ballot>>,
     ) {
-        self.count_up(targets);
-        let release = PendingRelease::new(claim, self.clock.now());
+        let release = self.begin(claim, targets);
         let sent = Arc::new(SentRelease { releases: Arc::clone(self), release, ballot });
         sent.call(targets, 0, wakes.as_ref());
     }
@@ -115,8 +120,7 @@ impl BackgroundReleaser {
 
     /// The release of an attempt that is lost, on those of `instances` where no reply to it shows that it set no key.
     pub(super) fn release_after_replies(self: &Arc<Self>, ballot: &Ballot, instances: InstanceSet, claim: Arc<Claim>) {
-        self.count_up(instances);
-        let release = PendingRelease::new(claim, self.clock.now());
+        let release = self.begin(claim, instances);
         let wait = |id: InstanceId| (id, self.for_try.put(id, release.clone()));
         let lost = Arc::new(LostTry { releases: Arc::clone(self), waiting: instances.iter().map(wait).collect() });
         // An error means that the runtime is gone, and the connections with it.
@@ -124,8 +128,8 @@ impl BackgroundReleaser {
         ballot.leave_to(instances, lost);
     }
 
-    /// Waits until no release is pending, at most `limit`. Returns how many still are on each instance.
-    pub(crate) async fn drain(&self, limit: Duration) -> Vec<usize> {
+    /// Waits until no release is pending, at most `limit`.
+    pub(crate) async fn drain(&self, limit: Duration) {
         let until_none = async {
             loop {
                 let mut none_left = std::pin::pin!(self.none_left.notified());
@@ -137,7 +141,6 @@ impl BackgroundReleaser {
             }
         };
         let _ = timeout(limit, until_none).await;
-        self.pending()
     }
 
     /// Whether the task is gone, and with it the runtime.
@@ -150,6 +153,11 @@ impl BackgroundReleaser {
         self.pending.iter().map(|count| count.load(Ordering::Acquire)).collect()
     }
 
+    /// Whether a quorum has confirmed each release, or the keys have expired there.
+    pub(crate) fn are_confirmed_by_quorums(&self) -> bool {
+        self.unconfirmed.load(Ordering::Acquire) == 0
+    }
+
     /// Sends a release that is counted as pending.
     fn send(self: &Arc<Self>, id: InstanceId, release: PendingRelease) {
         let sent = Arc::new(SentRelease { releases: Arc::clone(self), release, ballot: None });
@@ -158,9 +166,9 @@ impl BackgroundReleaser {
 
     fn send_again_later(self: &Arc<Self>, id: InstanceId, release: PendingRelease) {
         self.for_retry.put(id, release);
-        let dropped = self.for_retry.drop_beyond(id, MAX_PENDING); // the oldest expire first
-        if dropped > 0 {
-            self.count_down(id, dropped);
+        let dropped = self.for_retry.take_beyond(id, MAX_PENDING); // the oldest expire first
+        if !dropped.is_empty() {
+            self.end(id, &dropped);
             self.log_dropped(id);
         }
         self.retry_later(id);
@@ -189,14 +197,14 @@ impl BackgroundReleaser {
     fn retry(self: &Arc<Self>, id: InstanceId) {
         self.retrying.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
         let Some(instance) = self.instances.get(id.index()) else { return };
-        let expired = self.for_retry.drop_expired(id, self.clock.now());
+        let expired = self.for_retry.take_expired(id, self.clock.now());
         if instance.obstacle().is_none() {
             for release in self.for_retry.take_oldest(id, MAX_BURST) {
                 self.send(id, release.resent());
             }
         }
         let more = self.for_retry.len(id) > 0;
-        self.count_down(id, expired);
+        self.end(id, &expired);
         if more {
             self.retry_later(id);
         }
@@ -210,16 +218,27 @@ impl BackgroundReleaser {
             .for_each(|id| self.retry_later(id));
     }
 
-    fn count_up(&self, instances: InstanceSet) {
+    /// A release that is pending on `instances` from now on.
+    fn begin(&self, claim: Arc<Claim>, instances: InstanceSet) -> PendingRelease {
+        if self.quorum.is_out_of_reach(instances.len()) {
+            self.unconfirmed.fetch_add(1, Ordering::AcqRel);
+        }
         for count in instances.iter().filter_map(|id| self.pending.get(id.index())) {
             count.fetch_add(1, Ordering::AcqRel);
         }
+        PendingRelease::new(claim, instances.len(), self.clock.now())
     }
 
-    /// Takes releases that are confirmed or expired off the count of pending ones.
-    fn count_down(&self, id: InstanceId, number: usize) {
-        let Some(count) = self.pending.get(id.index()).filter(|_| number > 0) else { return };
-        let left = |before: usize| before.saturating_sub(number);
+    /// These releases are not pending on an instance any more: it has confirmed them, or their keys have expired.
+    fn end(&self, id: InstanceId, releases: &[PendingRelease]) {
+        for release in releases {
+            let before = release.pending_on.fetch_sub(1, Ordering::AcqRel);
+            if self.quorum.is_out_of_reach(before) && !self.quorum.is_out_of_reach(before - 1) {
+                self.unconfirmed.fetch_sub(1, Ordering::AcqRel);
+            }
+        }
+        let Some(count) = self.pending.get(id.index()).filter(|_| !releases.is_empty()) else { return };
+        let left = |before: usize| before.saturating_sub(releases.len());
         let before = count.fetch_update(Ordering::AcqRel, Ordering::Acquire, |before| Some(left(before)));
         if before.is_ok_and(|before| left(before) == 0) {
             self.none_left.notify_waiters();
@@ -266,7 +285,7 @@ impl SentRelease {
     fn settle(&self, id: InstanceId, reply: &Reply) {
         let is_confirmed = matches!(reply, Reply::Granted | Reply::Refused(_)); // gone or foreign is as good
         if is_confirmed {
-            self.releases.count_down(id, 1);
+            self.releases.end(id, slice::from_ref(&self.release));
         } else {
             self.releases.send_again_later(id, self.release.clone());
         }
@@ -285,7 +304,7 @@ impl TakesReplies for LostTry {
         // Unless it was sent by now.
         let Some(release) = self.releases.for_try.take(id, *number) else { return };
         if matches!(reply, Reply::Refused(_) | Reply::NotSent(_)) {
-            self.releases.count_down(id, 1);
+            self.releases.end(id, &[release]);
         } else {
             self.releases.send(id, release);
         }

@@ -8,15 +8,19 @@ use crate::log_limit::LogLimit;
 /// How an acquire ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AcquireOutcome {
-    Acquired { is_handed_over: bool },
+    Acquired {
+        is_handed_over: bool,
+    },
     Contended,
-    Failed,
+    /// Of this kind ([`AcquireError::kind`](crate::AcquireError::kind)).
+    Failed(&'static str),
 }
 
 /// Why a lease was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LossKind {
     Expired,
+    MaxHold,
     Gone,
     TakenOver,
 }
@@ -25,6 +29,7 @@ impl LossKind {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Expired => "expired",
+            Self::MaxHold => "max_hold",
             Self::Gone => "gone",
             Self::TakenOver => "taken_over",
         }
@@ -44,6 +49,7 @@ pub(crate) struct Counters {
     pub(crate) renewals: Counter,
     pub(crate) failed_renewals: Counter,
     pub(crate) expired: Counter,
+    pub(crate) max_hold: Counter,
     pub(crate) gone: Counter,
     pub(crate) taken_over: Counter,
     /// Bounds the warnings of lost leases.
@@ -95,18 +101,24 @@ impl Counter {
     }
 
     pub(super) fn add(&self, number: u64) {
+        self.add_of(number, None);
+    }
+
+    /// The same for events of one kind.
+    fn add_of(&self, number: u64, kind: Option<&'static str>) {
         self.number.fetch_add(number, Ordering::Relaxed);
         #[cfg(feature = "metrics")]
-        self.record(number);
+        self.record(number, kind);
+        #[cfg(not(feature = "metrics"))]
+        let _ = kind;
     }
 
     /// Records a rise; by zero where a number is to be seen that has not risen yet.
     #[cfg(feature = "metrics")]
-    fn record(&self, number: u64) {
-        match self.metric {
-            (name, Some((key, value))) => metrics::counter!(name, key => value).increment(number),
-            (name, None) => metrics::counter!(name).increment(number),
-        }
+    fn record(&self, number: u64, kind: Option<&'static str>) {
+        let (name, label) = self.metric;
+        let labels: Vec<_> = label.into_iter().chain(kind.map(|kind| ("kind", kind))).collect();
+        metrics::counter!(name, &labels).increment(number);
     }
 }
 
@@ -124,6 +136,7 @@ impl Default for Counters {
             renewals: renewals("won"),
             failed_renewals: renewals("lost"),
             expired: losses(LossKind::Expired),
+            max_hold: losses(LossKind::MaxHold),
             gone: losses(LossKind::Gone),
             taken_over: losses(LossKind::TakenOver),
             acquire_micros: AtomicU64::new(0),
@@ -139,16 +152,16 @@ impl Default for Counters {
 impl Counters {
     /// An acquire has ended, after so long.
     pub(crate) fn acquire_ended(&self, outcome: AcquireOutcome, took: Duration) {
-        let counter = match outcome {
+        let (counter, kind) = match outcome {
             AcquireOutcome::Acquired { is_handed_over } => {
                 self.acquire_micros.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
                 self.handed_over.add(is_handed_over.into());
-                &self.acquired
+                (&self.acquired, None)
             }
-            AcquireOutcome::Contended => &self.contended,
-            AcquireOutcome::Failed => &self.failed,
+            AcquireOutcome::Contended => (&self.contended, None),
+            AcquireOutcome::Failed(kind) => (&self.failed, Some(kind)),
         };
-        counter.add(1);
+        counter.add_of(1, kind);
         #[cfg(feature = "metrics")]
         if let Some((key, value)) = counter.metric.1 {
             metrics::histogram!("redquorum_acquire_seconds", key => value).record(took.as_secs_f64());
@@ -159,6 +172,7 @@ impl Counters {
     pub(super) fn lost(&self, kind: LossKind) {
         let counter = match kind {
             LossKind::Expired => &self.expired,
+            LossKind::MaxHold => &self.max_hold,
             LossKind::Gone => &self.gone,
             LossKind::TakenOver => &self.taken_over,
         };
@@ -168,9 +182,11 @@ impl Counters {
     /// Records all as they are for the first time: they begin at zero and not with the first event, which would be no rise
     /// for a monitoring system.
     #[cfg(feature = "metrics")]
-    pub(crate) fn record(&self) {
-        let acquires = [&self.acquired, &self.contended, &self.failed, &self.handed_over, &self.rounds];
-        let others = [&self.renewals, &self.failed_renewals, &self.expired, &self.gone, &self.taken_over];
-        acquires.into_iter().chain(others).for_each(|counter| counter.record(0));
+    pub(crate) fn record(&self, kinds_of_failures: &[&'static str]) {
+        let acquires = [&self.acquired, &self.contended, &self.handed_over, &self.rounds];
+        let renewals = [&self.renewals, &self.failed_renewals];
+        let losses = [&self.expired, &self.max_hold, &self.gone, &self.taken_over];
+        acquires.into_iter().chain(renewals).chain(losses).for_each(|counter| counter.record(0, None));
+        kinds_of_failures.iter().for_each(|kind| self.failed.record(0, Some(kind)));
     }
 }

@@ -26,6 +26,12 @@ pub(crate) enum ExtendFailure {
     },
     /// The ttl is below the lease's own.
     WouldShorten,
+    /// The client was shut down, and attaches none any more.
+    ShutDown,
+    /// The runtime of the client has ended, for one that was to be attached.
+    RuntimeEnded,
+    /// This is not the process in which the client was built, for one that was to be attached.
+    Forked,
 }
 
 type Outcome = Result<Duration, ExtendFailure>;
@@ -56,7 +62,7 @@ async fn carry_out(
     let outcome = loop {
         // What an instance answers counts at once, whenever the others do (P20).
         let verdict = in_flight.verdict_of(|round| held.note_replies(round)).await;
-        tracing::debug!(?verdict, granted = ?in_flight.round.granted(), repeated, "extend round");
+        tracing::debug!(?verdict, granted = ?shared.addresses(in_flight.round.granted()), repeated, "extend round");
         let extended = held.settle(&mut in_flight.round, asked_by, &*shared.clock);
         let has_ended = held.ended(&*shared.clock).is_some();
         if has_ended || extended.is_some() {
@@ -97,18 +103,20 @@ fn send(shared: &Arc<Shared>, held: &HeldLease, terms: LeaseTerms) -> Result<Rou
     if held.ended(&*shared.clock).is_some() {
         return Err(ExtendFailure::LeaseLost(None));
     }
-    let mut state = held.state();
-    if state.has_ended() {
-        return Err(ExtendFailure::LeaseLost(None));
-    }
-    let round = state.lease.begin_extend(shared.quorum, terms, shared.clock.now());
-    let round = round.map_err(|rejected| match rejected {
-        ExtendRejected::Lost => ExtendFailure::LeaseLost(None),
-        ExtendRejected::WouldShorten => ExtendFailure::WouldShorten,
-    })?;
-    let claim = state.claim_to_extend(terms.ttl());
-    drop(state);
-    Ok(RoundInFlight::send(shared, round, Request::Extend(claim)))
+    shared.keep_alive.send_before_release(|| {
+        let mut state = held.state();
+        if state.has_ended() {
+            return Err(ExtendFailure::LeaseLost(None));
+        }
+        let round = state.lease.begin_extend(shared.quorum, terms, shared.clock.now());
+        let round = round.map_err(|rejected| match rejected {
+            ExtendRejected::Lost => ExtendFailure::LeaseLost(None),
+            ExtendRejected::WouldShorten => ExtendFailure::WouldShorten,
+        })?;
+        let claim = state.claim_to_extend(terms.ttl());
+        drop(state);
+        Ok(RoundInFlight::send(shared, round, Request::Extend(claim)))
+    })
 }
 
 pub(super) fn not_extended(shared: &Shared, held: &HeldLease, round: Box<Round>) -> ExtendFailure {

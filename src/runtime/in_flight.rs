@@ -41,7 +41,7 @@ impl RoundInFlight {
     /// Queues the request on all instances. Needs no runtime: the caller sends, and a task continues from there.
     pub(super) fn send(shared: &Arc<Shared>, round: Round, request: Request) -> Self {
         let all = shared.all_instances();
-        if let Request::Acquire(claim) = &request {
+        if let Request::Acquire(claim) | Request::Keep(claim) = &request {
             shared.releaser.release_ahead(&claim.resource, all);
         }
         let ballot = Ballot::new(shared.quorum, all);
@@ -146,7 +146,9 @@ impl RoundInFlight {
     pub(super) fn lacks_only_scripts(&self) -> bool {
         let could_grant = self.round.which(|reply| match reply {
             None | Some(Reply::Granted | Reply::Repaired) => true,
-            Some(reply) => matches!(reply, Reply::NotSent(Cause::ScriptMissing | Cause::Unrecorded)),
+            Some(reply) => {
+                matches!(reply, Reply::NotSent(Cause::ScriptMissing | Cause::Unrecorded | Cause::JustConnected))
+            }
         });
         could_grant.len() >= self.round.quorum().votes() && !self.round.is_too_slow()
     }

@@ -11,7 +11,7 @@ use super::held_lease::HeldLease;
 use super::in_flight::RoundInFlight;
 use super::shared::Shared;
 use super::tasks::{RuntimeEnded, run_detached};
-use crate::instance::Request;
+use crate::instance::{Claim, Request};
 use crate::protocol::{LeaseTerms, Round, Verdict};
 
 /// Of the lease's ttl, the part that passes before what was not confirmed is sent again.
@@ -34,7 +34,7 @@ async fn carry_out(shared: Arc<Shared>, held: Arc<HeldLease>, terms: LeaseTerms,
             break Err(ExtendFailure::LeaseLost(last));
         };
         let verdict = in_flight.verdict().await;
-        tracing::debug!(?verdict, granted = ?in_flight.round.granted(), "round that keeps the keys");
+        tracing::debug!(?verdict, granted = ?shared.addresses(in_flight.round.granted()), "round that keeps the keys");
         held.note_replies(&in_flight.round); // P20
         let round = Box::new(in_flight.round.clone());
         // Instances that are slow get the keys later, without a wait for them.
@@ -53,12 +53,17 @@ fn send(shared: &Arc<Shared>, held: &HeldLease, terms: LeaseTerms) -> Option<(Ro
     if held.ended(&*shared.clock).is_some() {
         return None;
     }
-    let mut state = held.state();
-    let own_ttl = state.lease.terms().ttl();
-    // A release by other guards must know that it was sent (P6).
-    let claim = state.claim_to_extend(own_ttl).extended_to(terms.ttl());
-    let round = Round::extend(shared.quorum, terms, state.lease.valid_until(), shared.clock.now());
-    drop(state);
-    let request = Request::Extend(Arc::new(claim));
-    Some((RoundInFlight::send(shared, round, request), own_ttl / PAUSE_DIVISOR))
+    shared.keep_alive.send_before_release(|| {
+        let mut state = held.state();
+        if state.has_ended() {
+            return None;
+        }
+        let own_ttl = state.lease.terms().ttl();
+        // A release by other guards must know that it was sent (P6).
+        let claim = Claim { is_mark: true, ..state.claim_to_extend(own_ttl).extended_to(terms.ttl()) };
+        let round = Round::extend(shared.quorum, terms, state.lease.valid_until(), shared.clock.now());
+        drop(state);
+        let request = Request::Extend(Arc::new(claim));
+        Some((RoundInFlight::send(shared, round, request), own_ttl / PAUSE_DIVISOR))
+    })
 }

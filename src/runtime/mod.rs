@@ -17,7 +17,7 @@ pub(crate) mod order;
 mod pending_releases;
 pub(crate) mod release;
 mod shared;
-mod tasks;
+pub(crate) mod tasks;
 mod wait_events;
 
 pub(crate) use shared::Shared;

@@ -14,14 +14,16 @@ pub(super) struct PendingRelease {
     pub(super) claim: Arc<Claim>,
     /// From then on the keys have expired by themselves.
     pub(super) expires_at: Instant,
+    /// On how many instances it is pending; all of its copies share this.
+    pub(super) pending_on: Arc<AtomicUsize>,
 }
 
 impl PendingRelease {
-    /// The release of a claim that was sent before `now`.
-    pub(super) fn new(claim: Arc<Claim>, now: Instant) -> Self {
+    /// The release, on so many instances, of a claim that was sent before `now`.
+    pub(super) fn new(claim: Arc<Claim>, instances: usize, now: Instant) -> Self {
         // Twice the ttl: no clock is off by that much.
         let expires_at = now.saturating_add(claim.ttl.saturating_mul(2));
-        Self { claim, expires_at }
+        Self { claim, expires_at, pending_on: Arc::new(AtomicUsize::new(instances)) }
     }
 
     /// The same for a time when it was sent already. It goes as a script (P7): a comparison that deletes nothing takes
@@ -118,19 +120,18 @@ impl PendingReleases {
         self.take_where(id, |of_instance| of_instance.releases.keys().take(most).copied().collect())
     }
 
-    /// Drops the oldest beyond `most`; how many. Of thousands of releases that come at once each may come here: it looks at no others.
-    pub(super) fn drop_beyond(&self, id: InstanceId, most: usize) -> usize {
+    /// The oldest beyond `most`. Of thousands of releases that come at once each may come here: it looks at no others.
+    pub(super) fn take_beyond(&self, id: InstanceId, most: usize) -> Vec<PendingRelease> {
         let surplus = |of_instance: &OfInstance| of_instance.releases.len().saturating_sub(most);
-        self.take_where(id, |all| all.releases.keys().take(surplus(all)).copied().collect()).len()
+        self.take_where(id, |all| all.releases.keys().take(surplus(all)).copied().collect())
     }
 
-    /// Drops those whose keys have expired; how many.
-    pub(super) fn drop_expired(&self, id: InstanceId, now: Instant) -> usize {
+    /// Those whose keys have expired.
+    pub(super) fn take_expired(&self, id: InstanceId, now: Instant) -> Vec<PendingRelease> {
         let is_over = |release: &PendingRelease| release.expires_at <= now;
-        let dropped = self.take_where(id, |all| {
+        self.take_where(id, |all| {
             all.releases.iter().filter(|(_, release)| is_over(release)).map(|(number, _)| *number).collect()
-        });
-        dropped.len()
+        })
     }
 
     /// How many wait for an instance.
@@ -169,11 +170,11 @@ mod tests {
         let claim = |name: &str, ttl: u64| Arc::new(Claim { ttl: Duration::from_secs(ttl), ..Claim::sample(1, name) });
         for (name, ttl) in [("a", 9), ("b", 1), ("c", 9), ("d", 5)] {
             for id in [id, other] {
-                releases.put(id, PendingRelease::new(claim(name, ttl), Instant::from_millis(1_000)));
+                releases.put(id, PendingRelease::new(claim(name, ttl), 2, Instant::from_millis(1_000)));
             }
         }
-        assert_eq!((releases.drop_beyond(id, 4), releases.drop_beyond(id, 3)), (0, 1));
-        let expired = |seconds: u64| releases.drop_expired(id, Instant::from_millis(1_000 * seconds));
+        assert_eq!([4, 3].map(|most| releases.take_beyond(id, most).len()), [0, 1]);
+        let expired = |seconds: u64| releases.take_expired(id, Instant::from_millis(1_000 * seconds)).len();
         assert_eq!([2, 3, 10, 11].map(expired), [0, 1, 0, 1], "after twice their ttl");
         let left = releases.take_oldest(id, 9);
         assert_eq!(left.iter().map(|release| release.claim.resource.display()).collect::<Vec<_>>(), ["c"]);
@@ -184,7 +185,7 @@ mod tests {
     fn of_a_lock_the_newest_are_sent_ahead_in_their_order() {
         let (releases, id) = (PendingReleases::new(1), InstanceId::new(0));
         let release = |round: u128, name: &str| {
-            PendingRelease::new(Arc::new(Claim::sample(round, name)), Instant::from_millis(1_000))
+            PendingRelease::new(Arc::new(Claim::sample(round, name)), 1, Instant::from_millis(1_000))
         };
         for round in 1..=20 {
             releases.put(id, release(round, "a"));

@@ -52,7 +52,7 @@ pub(crate) fn release(
             Poll::Pending
         })
         .await;
-        tracing::debug!(?verdict, deleted = ?round.granted(), "release round");
+        tracing::debug!(?verdict, deleted = ?shared.addresses(round.granted()), "release round");
         if verdict == Verdict::Won { ReleaseOutcome::WasHeld } else { of_lost_round(round) }
     }
 }

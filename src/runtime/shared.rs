@@ -17,8 +17,9 @@ use super::wait_events::KnownWaiters;
 use crate::clock::Clock;
 use crate::instance::redis::RedisInstance;
 use crate::instance::{Claim, Wake};
+use crate::process::{Forked, Process};
 use crate::protocol::{
-    Access, Cause, ClientId, ClocksApart, FencingToken, InstanceId, InstanceSet, Lease, ProposingClock, Quorum, Reply,
+    Access, Cause, ClocksApart, FencingToken, InstanceId, InstanceSet, Lease, ProposingClock, Quorum, Reply,
     RetryDelay, Round, Value, WriterMark, proposing_clock,
 };
 use crate::resource::Resource;
@@ -44,8 +45,8 @@ pub(crate) struct Shared {
     pub(crate) counters: Arc<Counters>,
     pub(crate) instance_timeout: Duration,
     pub(crate) retry: RetryDelay,
-    /// The id of the process in which the client was built.
-    pub(crate) process: u32,
+    /// The process in which the client was built.
+    pub(crate) process: Process,
     /// Where the client's tasks run, from any caller.
     pub(crate) runtime: Handle,
     pub(crate) attempts: Arc<AttemptTracker>,
@@ -62,6 +63,11 @@ impl Shared {
         proposing_clock(self.clock.wall_us(), readings, self.quorum)
     }
 
+    /// The addresses of these instances, for the log.
+    pub(super) fn addresses(&self, instances: InstanceSet) -> Vec<String> {
+        RedisInstance::addresses(&self.instances, instances)
+    }
+
     pub(super) fn all_instances(&self) -> InstanceSet {
         InstanceSet::first(self.instances.len())
     }
@@ -72,12 +78,11 @@ impl Shared {
         (claim, wakes)
     }
 
-    /// P26: for how long yet, and for which client, this one steps back from a lock that it has released to that one.
-    pub(super) fn stands_back(&self, resource: &Resource) -> Option<(Duration, ClientId)> {
-        let (since, next) = self.order.as_ref()?.passed_on(resource)?;
-        let until = since.saturating_add(self.retry.least().min(self.instance_timeout));
+    /// P26: for how long yet this client steps back from a lock that it has released for another one.
+    pub(super) fn stands_back(&self, resource: &Resource) -> Option<Duration> {
+        let until = self.order.as_ref()?.steps_back_until(resource)?;
         let left = until.saturating_since(self.clock.now());
-        (!left.is_zero()).then_some((left, next))
+        (!left.is_zero()).then_some(left)
     }
 
     /// This client has won this lock, or continues with it: the first guard has this token.
@@ -112,11 +117,19 @@ impl Shared {
 
     /// Why an instance cannot be used by the client.
     pub(crate) fn obstacle(&self, instance: &RedisInstance) -> Option<Cause> {
-        if self.has_ended() { Some(runtime_ended()) } else { instance.obstacle() }
+        self.unusable().or_else(|| instance.obstacle())
+    }
+
+    /// Why no instance can be used by the client any more.
+    pub(crate) fn unusable(&self) -> Option<Cause> {
+        if self.is_forked() {
+            return Some(Cause::Forked);
+        }
+        self.has_ended().then(runtime_ended)
     }
 
     /// What a round says that cannot be sent because the runtime of the client has ended.
-    pub(super) fn not_sent(&self) -> Box<Round> {
+    pub(crate) fn not_sent(&self) -> Box<Round> {
         let now = self.clock.now();
         let mut round = Round::release(self.quorum, now);
         for id in InstanceId::all(self.instances.len()) {
@@ -128,7 +141,11 @@ impl Shared {
     /// Whether this is another process than the one in which the client was built. The connections, and
     /// the locks, belong to that one.
     pub(crate) fn is_forked(&self) -> bool {
-        std::process::id() != self.process
+        self.process.is_forked()
+    }
+
+    pub(crate) fn check_process(&self) -> Result<(), Forked> {
+        if self.is_forked() { Err(Forked) } else { Ok(()) }
     }
 
     /// Whether the runtime in which the client was built has ended.
@@ -141,11 +158,10 @@ impl Shared {
     /// are notified.
     pub(crate) fn begin_to_let_go(&self, held: &Arc<HeldLease>, guard: Option<GuardNumber>) -> Option<InstanceSet> {
         let others = || self.others_waiting(held);
-        let is_forked = self.is_forked();
-        if !is_forked && self.slots.hand_over(held, others, &*self.clock) {
+        if self.is_forked() || self.slots.hand_over(held, others, &*self.clock) {
             return None;
         }
-        let targets = self.keep_alive.drop_guard(held, guard).filter(|_| !is_forked);
+        let targets = self.keep_alive.drop_guard(held, guard);
         if targets.is_none() && !held.has_guards() {
             self.slots.let_go(held); // nothing is to be released
         }
@@ -174,20 +190,21 @@ impl Shared {
     }
 
     /// Lets no new try begin, ends every lease, and waits at most `limit` until the tries under way have ended and every
-    /// pending release that can be sent is confirmed. Returns how many releases are still pending on each instance.
-    pub(crate) async fn drain(self: &Arc<Self>, limit: Duration) -> Vec<usize> {
+    /// pending release that can be sent is confirmed. Returns whether they have, and a quorum has confirmed each release.
+    pub(crate) async fn drain(self: &Arc<Self>, limit: Duration) -> bool {
         self.attempts.close();
         self.end_leases(self.instance_timeout.min(limit / 2));
         let begun = self.clock.now();
         if timeout(limit, self.attempts.wait()).await.is_err() {
-            return self.releaser.pending();
+            return false;
         }
         let left = limit.saturating_sub(self.clock.now().saturating_since(begun));
         tokio::select! {
             biased; // a run that is repeated under a seed takes the same branches
-            pending = self.releaser.drain(left) => pending,
-            pending = self.until_only_unreachable() => pending,
+            () = self.releaser.drain(left) => {}
+            () = self.until_only_unreachable() => {}
         }
+        self.releaser.are_confirmed_by_quorums()
     }
 
     /// Ends every lease that is held. Its keys are released when its guards are dropped, so that no client gets the lock before the
@@ -233,7 +250,7 @@ impl Shared {
     }
 
     /// Returns once only instances without a connection have had pending releases for one instance timeout.
-    async fn until_only_unreachable(&self) -> Vec<usize> {
+    async fn until_only_unreachable(&self) {
         let mut since = self.clock.now();
         loop {
             sleep(DRAIN_POLL_INTERVAL).await;
@@ -243,7 +260,7 @@ impl Shared {
             if instances.any(|(instance, pending)| *pending > 0 && instance.obstacle().is_none()) {
                 since = now;
             } else if now.saturating_since(since) >= self.instance_timeout {
-                return pending;
+                return;
             }
         }
     }
@@ -251,6 +268,10 @@ impl Shared {
 
 /// P20: the keys of a lease that is lost are released though its guards have not been dropped yet.
 impl AfterLoss for Shared {
+    fn addresses(&self, instances: InstanceSet) -> Vec<String> {
+        Self::addresses(self, instances)
+    }
+
     fn release_after_loss(&self, held: &HeldLease) {
         if !self.is_forked() {
             let release = |targets| self.releaser.release((held.claim(), None), targets, None);

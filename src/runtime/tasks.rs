@@ -4,9 +4,9 @@
 //! queues of the instances, and perhaps a permit that others wait for, so a task of the client carries it out (P22). Only the result
 //! waits for the caller.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::task::{Context, Poll};
@@ -16,7 +16,7 @@ use futures_util::FutureExt;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 /// The pause before a task continues that has panicked: what panics each time must not take a processor.
 const AFTER_PANIC: Duration = Duration::from_millis(10);
@@ -27,7 +27,7 @@ pub(crate) struct RuntimeEnded;
 
 /// Runs work to its end, also if the caller is dropped. The work sends its result through the sender,
 /// and may continue after that.
-pub(super) async fn run_detached<T, F>(
+pub(crate) async fn run_detached<T, F>(
     runtime: &Handle,
     work: impl FnOnce(oneshot::Sender<T>) -> F,
 ) -> Result<T, RuntimeEnded>
@@ -54,6 +54,53 @@ where
     let result = result.await.map_err(|_| RuntimeEnded);
     task.0 = None; // it continues by itself
     result
+}
+
+/// As [`run_abort_on_drop`], but what the work gains waits for its caller for `patience` only, and is dropped then: `None` for a caller
+/// that polls later.
+pub(crate) async fn run_and_offer<T, E>(
+    runtime: &Handle,
+    patience: Duration,
+    work: impl Future<Output = Result<T, E>> + Send + 'static,
+) -> Result<Result<Option<T>, E>, RuntimeEnded>
+where
+    T: Send + 'static,
+    E: Send + 'static,
+{
+    let offered = run_abort_on_drop(runtime, |result: oneshot::Sender<Result<Arc<Offered<T>>, E>>| async move {
+        let offered = match work.await {
+            Ok(gained) => Arc::new(Offered::new(gained)),
+            Err(error) => return drop(result.send(Err(error))),
+        };
+        let _ = result.send(Ok(Arc::clone(&offered)));
+        let _ = timeout(patience, offered.taken()).await;
+        drop(offered.take());
+    });
+    Ok(offered.await?.map(|offered| offered.take()))
+}
+
+/// What was gained for a caller that may not poll for long. Caller and client share it: either may take it.
+pub(super) struct Offered<T> {
+    gained: Mutex<Option<T>>,
+    taken: Notify,
+}
+
+impl<T> Offered<T> {
+    pub(super) const fn new(gained: T) -> Self {
+        Self { gained: Mutex::new(Some(gained)), taken: Notify::const_new() }
+    }
+
+    /// It, unless it was taken before.
+    pub(super) fn take(&self) -> Option<T> {
+        let gained = self.gained.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.taken.notify_one();
+        gained
+    }
+
+    /// Waits until it was taken.
+    pub(super) async fn taken(&self) {
+        self.taken.notified().await;
+    }
 }
 
 /// Work that its caller and its task share; `None` once it has ended.
@@ -122,6 +169,34 @@ impl Drop for AbortableTask {
             task.abort(); // nothing would ever wake it
         }
     }
+}
+
+/// Carries out what a caller polls, with the timers of the client's runtime where no other one is entered: on a plain thread.
+pub(crate) async fn with_timers<T>(runtime: &Handle, work: impl Future<Output = T>) -> T {
+    let mut work = pin!(work);
+    poll_fn(|cx| {
+        let _entered = Handle::try_current().is_err().then(|| runtime.enter());
+        work.as_mut().poll(cx)
+    })
+    .await
+}
+
+/// Returns where the client's runtime has not run a task for twice this time, beginning after `first`, by a timer of the caller: a
+/// current-thread runtime runs only while it is blocked on.
+pub(crate) async fn stalled(runtime: &Handle, first: Duration, time: Duration) {
+    let watch = async {
+        sleep(first).await;
+        loop {
+            let probe = runtime.spawn(async {});
+            // One of them may end late where the whole machine stood still.
+            sleep(time).await;
+            sleep(time).await;
+            if !probe.is_finished() {
+                return;
+            }
+        }
+    };
+    with_timers(runtime, watch).await;
 }
 
 /// Whether `work` of a task on which all locks of a client depend came to its end. A panic is logged,

@@ -1,7 +1,9 @@
 //! The log of waiting acquires through `tracing`, under a target of its own; `docs/operations.md` has the list. To be
 //! written while no mutex is held: a subscriber is foreign code.
 
-use tracing::{Level, debug};
+use std::time::Duration;
+
+use tracing::{Level, debug, warn};
 
 use crate::protocol::{ClientId, CurrentHolder, Round, RoundFailure};
 use crate::resource::Resource;
@@ -39,21 +41,31 @@ pub(crate) struct KnownWaiters {
     pub(crate) next: Option<ClientId>,
 }
 
-/// A round for the waiters was lost.
-pub(crate) fn refused(resource: &Resource, round: &Round, waiting: impl FnOnce() -> KnownWaiters) {
-    if !tracing::enabled!(target: TARGET, Level::DEBUG) {
+/// The round of this attempt for the waiters was lost. A key without an end is warned of, more and more rarely.
+pub(crate) fn refused(resource: &Resource, round: &Round, asks: u32, waiting: impl FnOnce() -> KnownWaiters) {
+    let warns = asks.is_power_of_two();
+    if !warns && !tracing::enabled!(target: TARGET, Level::DEBUG) {
         return;
     }
     let (RoundFailure::Contended(by) | RoundFailure::SplitVote(by)) = RoundFailure::of(round) else {
         return debug!(target: TARGET, resource = resource.display(), "not granted: too few instances gave a vote");
     };
+    let never_expires = by.earliest_expiry == Some(Duration::MAX);
+    if warns && never_expires {
+        let resource = resource.display();
+        warn!(target: TARGET, resource, asks, "waits for a key that never expires: another program has stored it");
+    }
+    if !tracing::enabled!(target: TARGET, Level::DEBUG) {
+        return;
+    }
     let KnownWaiters { here, elsewhere, .. } = waiting();
     debug!(
         target: TARGET,
         resource = resource.display(),
         by = %CurrentHolder::from_value(by.most_named.value.as_deref().unwrap_or_default()),
         refused_by = by.refused_by.len(),
-        expires_in = ?by.earliest_expiry,
+        expires_in = ?by.earliest_expiry.filter(|_| !never_expires),
+        never_expires,
         waiting_here = here,
         waiting_elsewhere = elsewhere,
         "refused"

@@ -13,7 +13,8 @@ use crate::instance::redis::scripts::{self, RecordWrite};
 use crate::instance::redis::write::{self, Parts, take_for_one_write};
 use crate::instance::{Claim, Request};
 use crate::protocol::{
-    Access, AdmissionRecord, AttachedRecord, ClientId, FencingToken, Instant, RawReply, Reply, Value, WriterMark,
+    Access, AdmissionRecord, AttachedRecord, ClientId, FencingToken, Instant, ProcessIdentity, RawReply, Reply, Value,
+    WriterMark,
 };
 use crate::resource::{Resource, TOKENS_KEY};
 use crate::testing::mirror;
@@ -161,16 +162,28 @@ fn read_commands(mut bytes: &[u8]) -> Pipeline {
 /// The command that writes an admission record.
 #[must_use]
 pub fn admit(admission: &Admission) -> Cmd {
-    let Admission { found, identity, longest_ttl_ms, origin, vote_from_ms, wait_ms, order } = admission.clone();
-    let write = RecordWrite { longest_ttl_ms, origin, vote_from_ms, wait_ms, order };
+    let Admission { found, identity, longest_ttl_ms, origin, vote_from_ms, wait_ms, order, floor_us } =
+        admission.clone();
+    let write = RecordWrite { longest_ttl_ms, origin, vote_from_ms, wait_ms, order, floor_us };
     scripts::write_record(&found, &identity, write)
 }
 
-/// The command that removes old tokens, after this score.
+/// The command that forgets tokens that are older than `retention` by a clock that shows `wall_us`.
 #[must_use]
-pub fn forget_tokens(retention: Duration, after: Option<f64>) -> Cmd {
-    let from = after.map_or_else(|| "-inf".to_owned(), |score| format!("({score}"));
-    scripts::forget_tokens(retention, &from)
+pub fn forget_tokens(wall_us: u64, retention: Duration) -> Cmd {
+    scripts::forget_tokens(wall_us, retention)
+}
+
+/// The commands that write the first record of an instance without any trace of use, or only look.
+#[must_use]
+pub fn open(identity: &ProcessIdentity, longest_ttl_ms: u64, writes: bool) -> Pipeline {
+    scripts::open(identity, longest_ttl_ms, "redquorum:wake:me", writes)
+}
+
+/// The command that finds out which rights are missing.
+#[must_use]
+pub fn rights() -> Cmd {
+    scripts::call_rights()
 }
 
 /// What is under a key.

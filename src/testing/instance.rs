@@ -11,6 +11,7 @@ use crate::instance::Request;
 use crate::instance::redis::{Address, Dialer};
 use crate::protocol::FencingToken;
 use crate::resource::{RESERVED, TOKENS_KEY};
+use crate::testing::mirror::scripts::floor;
 use crate::testing::mirror::store::Store;
 
 /// One in-process instance: faults to set, and its data. Cheap to clone; clones are the same instance.
@@ -285,6 +286,13 @@ impl TestInstance {
     pub fn fencing_token(&self, key: impl AsRef<[u8]>) -> Option<FencingToken> {
         let stored = |store: &Store| store.score(TOKENS_KEY.as_bytes(), key.as_ref()).ok().flatten();
         self.0.server.with_data(|store, _| stored(store).and_then(FencingToken::from_score))
+    }
+
+    /// The largest token that it may have forgotten, of any lock (P13).
+    #[must_use]
+    pub fn floor(&self) -> Option<FencingToken> {
+        let wall_us = self.wall_us();
+        self.0.server.with_data(|store, _| floor(store, wall_us))
     }
 
     /// Stores this as the fencing token of the lock with this key: [`FencingToken::to_score`], or anything.

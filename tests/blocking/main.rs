@@ -5,14 +5,18 @@
     reason = "a test that cannot go on has failed; threads wait in real time"
 )]
 
+mod forked;
+
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use redquorum::blocking::Redlock;
 use redquorum::testing::Cluster;
-use redquorum::{AcquireError, Builder, LeaseView, Loss, RunError};
+use redquorum::{AcquireError, Builder, LeaseView, Loss, Renewal, RunError};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -245,4 +249,49 @@ fn a_thread_leads_and_another_sees_it() {
         lease.fencing_token()
     });
     assert!(begun == 2 && token.is_ok() && free(&cluster, "e") && asked.leader().unwrap().is_none());
+}
+
+/// Carries a future out on this thread, which is in no runtime.
+fn on_this_thread<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return output;
+        }
+        thread::park();
+    }
+}
+
+#[test]
+fn every_future_of_a_client_works_on_a_thread_without_a_runtime() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (_cluster, redlock) = runtime.block_on(async {
+        let cluster = Cluster::new(3);
+        let redlock = cluster.builder().build().unwrap();
+        (cluster, redlock)
+    });
+    on_this_thread(redlock.wait_connected(30 * SECOND)).unwrap();
+    let guard = on_this_thread(redlock.lock("a").acquire()).unwrap();
+    let held = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(50));
+        drop(guard);
+    });
+    drop(on_this_thread(redlock.lock_all(["a", "b"]).acquire()).unwrap());
+    held.join().unwrap();
+    let pause = Duration::from_millis(20);
+    let work = async |_lease: LeaseView| thread::spawn(move || thread::sleep(pause)).join().unwrap();
+    on_this_thread(redlock.lock("c").run(work)).unwrap();
+    let short = redlock.lock("d").ttl(SECOND / 5).renew(Renewal::Off);
+    let guard = on_this_thread(short.acquire()).unwrap();
+    assert!(matches!(on_this_thread(guard.lost()), Loss::Expired { .. }));
+    assert!(on_this_thread(redlock.lock("d").wait_at_most(30 * SECOND).acquire()).is_ok());
+    assert_eq!(on_this_thread(redlock.election("e").leader()).unwrap(), None);
+    on_this_thread(redlock.shutdown_gracefully(SECOND, SECOND)).unwrap();
 }

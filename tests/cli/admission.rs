@@ -5,7 +5,7 @@ use std::process::Output;
 use redquorum_testkit::Fleet;
 use serde_json::Value;
 
-use crate::support::{fleet_of, output, plain, stderr, stdout};
+use crate::support::{Dir, bare, fleet_of, output, plain, stderr, stdout};
 
 const RECORD: &str = "redquorum:admission";
 
@@ -93,13 +93,20 @@ fn records_are_shown_and_their_time_is_changed() {
     assert!(status == Some(0) && dry.contains("3 instances would allow"), "{dry}");
     assert_eq!(records(&fleet), before);
     let (status, set) = told(&admission(&fleet, &["set", "--quarantine", "10s"]));
-    assert_eq!((status, set.as_str()), (Some(0), "3 instances allow, for ttls up to 10.0 s\n"));
+    assert_eq!((status, set.as_str()), (Some(0), "3 instances allow ttls up to 10.0 s\n"));
     let json: Value = serde_json::from_str(&stdout(&admission(&fleet, &["show", "--json"]))).unwrap();
     for shown in json["instances"].as_array().unwrap() {
         assert_eq!((&shown["longest_ttl_ms"], &shown["votes_in_ms"]), (&10_000.into(), &0.into()), "{shown}");
     }
-    let (status, shorter) = told(&admission(&fleet, &["set", "--quarantine", "5s"]));
-    assert!(status == Some(0) && shorter.contains("wait for 10.0 s before they vote again"), "{shorter}");
+    let before = records(&fleet);
+    let (status, refused) = told(&admission(&fleet, &["set", "--quarantine", "5s"]));
+    assert!(
+        status == Some(64) && refused.contains("3 instances allow more, and would not vote for 10.0 s"),
+        "{refused}"
+    );
+    assert_eq!(records(&fleet), before);
+    let (status, shorter) = told(&admission(&fleet, &["set", "--quarantine", "5s", "--all-at-once"]));
+    assert!(status == Some(0) && shorter.contains("waits for 10.0 s before it votes again"), "{shorter}");
     let (_, waits) = told(&admission(&fleet, &["show", "--max-ttl", "5s"]));
     assert_eq!(waits.matches(" in ").count(), 3, "{waits}");
     assert!(
@@ -113,4 +120,59 @@ fn records_are_shown_and_their_time_is_changed() {
     let (status, refused) = told(&admission(&fleet, &["set", "--quarantine", "10s"]));
     assert!(status == Some(1) && refused.contains("has no admission record"), "{refused}");
     assert_eq!(records(&fleet), before);
+}
+
+/// Counter-example: 78, for `quorum = 2` of one instance, and for `tls_ca` without an address for TLS.
+#[test]
+fn the_words_of_the_runbook_work_with_the_settings_of_the_page() {
+    let (fleet, dir) = (fleet_of(3), Dir::new());
+    let address = |at: usize| format!("127.0.0.1:{}", fleet[at].port());
+    fleet
+        .iter()
+        .for_each(|it| drop(it.command(&["ACL", "SETUSER", "locks", "on", ">s", "~*", "&*", "+@all"]).unwrap()));
+    let (page, runbook) = (include_str!("../../docs/cli.md"), include_str!("../../docs/operations.md"));
+    let (_, rest) = page.split_once("```toml\n").unwrap();
+    let (mut settings, _) = rest.split_once("```").map(|(settings, rest)| (settings.to_owned(), rest)).unwrap();
+    for (at, of_page) in ["10.0.0.1", "10.0.0.2", "10.0.0.3:6380"].into_iter().enumerate() {
+        assert!(settings.contains(of_page), "{settings}");
+        settings = settings.replace(of_page, &address(at));
+    }
+    std::fs::write(dir.file("settings.toml"), settings).unwrap();
+    std::fs::write(dir.file("redis.password"), "s\n").unwrap();
+    let run = |words: &str| {
+        let file = dir.file("settings.toml");
+        let mut command = bare(words.split(' ').filter(|word| *word != "redquorum"));
+        told(&output(command.arg("--config").arg(file).env("REDQUORUM_INSTANCE_TIMEOUT", "1s")))
+    };
+    let open = format!("redquorum admission open --no-lock-was-held-within 10s -i {} -i {}", address(0), address(1));
+    assert_eq!(run(&open), (Some(0), "2 instances vote from now on, for ttls up to 10.0 s\n".to_owned()));
+    for (time, adds) in [("30s", ""), ("10s", "redquorum: what allowed more waits for 30.0 s before it votes again\n")]
+    {
+        let of_runbook = format!("redquorum admission set --quarantine {time}");
+        assert!(runbook.contains(&of_runbook), "{of_runbook}");
+        let (status, text) = run(&format!("{of_runbook} -i {}", address(0)));
+        assert_eq!((status, text), (Some(0), format!("1 instance allows ttls up to {}.0 s\n{adds}", &time[..2])));
+    }
+    assert!(runbook.contains("redquorum admission set --quarantine 10s -i ADDRESS"));
+    let times = [0, 1].map(|at| records(&fleet)[at].clone().unwrap().split(' ').nth(2).unwrap().to_owned());
+    assert_eq!(times, ["10000", "10000"], "of the second nothing was changed");
+}
+
+/// Counter-example: the password was in the address of the list, and an option has none.
+#[test]
+fn an_option_that_names_an_instance_of_the_list_means_it_with_its_password() {
+    let fleet = fleet_of(2);
+    fleet.iter().for_each(|it| drop(it.command(&["CONFIG", "SET", "requirepass", "s"]).unwrap()));
+    let list = fleet.addresses().join(" ").replace("redis://", "redis://:s@");
+    let named = format!("127.0.0.1:{}", fleet[1].port());
+    let mut command = plain(&fleet, ["admission", "open", "--quarantine", "5s", "-i", &named]);
+    let (status, opened) = told(&output(command.args(WORD).env("REDQUORUM_INSTANCES", list)));
+    assert_eq!((status, opened.as_str()), (Some(0), "1 instance votes from now on, for ttls up to 5.0 s\n"));
+}
+
+#[test]
+fn the_help_leads_no_more_than_one_instance_at_a_time_into_a_quarantine() {
+    let help = stdout(&output(&mut bare(["admission", "set", "--help"])));
+    let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("run this for one instance after the other, with -i"), "{help}");
 }

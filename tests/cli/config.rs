@@ -35,7 +35,6 @@ fn each_setting_is_shown_with_the_source_that_counts() {
         "quarantine        30s                                 default",
         "quorum            2                                   default",
         "label             me                                  file FILE",
-        "fence_retention   24h                                 default",
     ] {
         let line = line.replace("FILE", &path);
         assert!(stdout(&words).lines().any(|shown| shown == line), "{line}\n{}", stdout(&words));
@@ -107,7 +106,7 @@ fn the_example_in_the_documentation_is_a_file_that_can_be_used() {
     for line in all.lines().skip(1).filter(|line| !line.starts_with("password ")) {
         assert!(line.ends_with(&format!("file {path}")), "the example shows every setting: {line}");
     }
-    assert!(all.lines().count() >= 19, "{all}");
+    assert!(all.lines().count() >= 18, "{all}");
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! Which instances are meant, and what is told about those that cannot be used.
 
 use std::process::{Child, Stdio};
+use std::time::Duration;
 
 use redquorum_testkit::wait_until;
 
-use crate::support::{PATIENCE, bare, fleet_of, now, output, redquorum, status_of, stderr, stdout};
+use crate::support::{Dir, PATIENCE, bare, fleet_of, now, output, plain, redquorum, status_of, stderr, stdout};
 
 #[test]
 fn an_address_that_would_be_misread_is_refused_and_no_part_of_it_is_shown() {
@@ -77,6 +78,53 @@ fn instances_that_hang_are_known_to_be_out_of_reach_before_the_time_for_connecti
     assert!(!waited.ends_with("µs") && millis.is_none_or(|millis| millis > 100.0), "as long as it has waited: {told}");
 }
 
+/// Counter-example: it gave up after five seconds, whatever `--wait` said.
+#[test]
+fn a_command_that_waits_for_its_lock_waits_as_long_for_connections_and_says_for_whom() {
+    for options in [&["--wait", "1m"][..], &[]] {
+        let (fleet, dir) = (fleet_of(3), Dir::new());
+        fleet[1].kill().unwrap();
+        fleet[2].kill().unwrap();
+        let (log, begun) = (dir.file("log"), now());
+        let args = [&["--connect-timeout", "1s", "run", "-r", "a"], options, &["--", "true"]].concat();
+        let to_log = Stdio::from(std::fs::File::create(&log).unwrap());
+        let mut waits = redquorum(&fleet, args).stderr(to_log).spawn().unwrap();
+        let told = || std::fs::read_to_string(&log).unwrap();
+        let says = "waiting for a: 1 of 3 instances answer, 2 needed; ";
+        assert!(wait_until(PATIENCE, || told().contains(says) && told().contains("Connection refused")), "{}", told());
+        let address = format!("127.0.0.1:{}", fleet[1].port());
+        assert!(told().contains(&address), "{}", told());
+        assert!(
+            !wait_until(Duration::from_secs(4).saturating_sub(begun.elapsed()), || waits.try_wait().unwrap().is_some()),
+            "{}",
+            told()
+        );
+        fleet[1].restart().unwrap();
+        assert_eq!(status_of(&mut waits), 0, "{}", told());
+    }
+}
+
+/// Counter-example: "after waiting 7.3s" of twenty, since the rest went to connections.
+#[test]
+fn a_wait_that_is_over_counts_the_time_for_connections() {
+    let (fleet, dir) = (fleet_of(3), Dir::new());
+    fleet[1].kill().unwrap();
+    fleet[2].kill().unwrap();
+    let log = dir.file("log");
+    let to_log = Stdio::from(std::fs::File::create(&log).unwrap());
+    let args = ["run", "-r", "a", "--wait", "8s", "--", "true"]; // new servers vote after ten
+    let mut waits = plain(&fleet, args).stderr(to_log).spawn().unwrap();
+    let told = || std::fs::read_to_string(&log).unwrap();
+    assert!(wait_until(PATIENCE, || told().contains("1 of 3 instances answer, 2 needed; ")), "{}", told());
+    fleet[1].restart().unwrap();
+    assert_eq!(status_of(&mut waits), 69, "{}", told());
+    let log = told();
+    let waited = log
+        .split_once("not acquired after waiting ")
+        .and_then(|(_, rest)| rest.split_once("s; ")?.0.parse::<f64>().ok());
+    assert!(waited.is_some_and(|waited| waited >= 8.0) && log.contains("in quarantine"), "{log}");
+}
+
 #[test]
 fn commands_that_look_wait_no_longer_than_a_try_for_instances_that_refuse_connections() {
     let fleet = fleet_of(3);
@@ -123,8 +171,6 @@ fn a_lock_of_several_holders_is_shown_and_taken_with_each_of_them() {
 fn certificates_of_ones_own_are_trusted_and_shown() {
     use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
     use redquorum_testkit::{Error, Program, Server};
-
-    use crate::support::Dir;
 
     let dir = Dir::new();
     let mut params = CertificateParams::new(Vec::new()).unwrap();

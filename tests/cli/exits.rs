@@ -45,7 +45,7 @@ fn what_the_program_itself_ends_with() {
         (&["run", "-r", "a", "--ttl", "20s", "--", "true"], 64, "above max_ttl"),
         (&["run", "-r", "a", "--ttl", "500ms", "--", "true"], 64, "no time to end"),
         (&["run", "-r", "a", "--ttl", "5", "--", "true"], 64, "is no time"),
-        (&["run", "-r", "a", "--keep", "25h", "--", "touch", "/nonexistent/a"], 64, "24h at most"),
+        (&["run", "-r", "a", "--keep", "100000h", "--", "touch", "/nonexistent/a"], 64, " at most"),
         (&["run", "-r", "", "--", "true"], 64, "name is empty"),
         (&["run", "-r", "a\nb", "--", "true"], 64, "one line"),
         (&["run", "-r", "a", "--ttl", "0s", "--", "true"], 64, "a ttl of 0 ms"),
@@ -64,11 +64,7 @@ fn what_the_program_itself_ends_with() {
         (&["run", "-r", "a", "-i", "http://127.0.0.1", "--", "true"], 64, "cannot be used"),
         (&["run", "-r", "a", "-c", "/nonexistent.toml", "--", "true"], 78, "/nonexistent.toml: "),
         (&["run", "-r", "a", "-c", &file("speed = 9"), "--", "true"], 78, "no setting \"speed\""),
-        (
-            &["run", "-r", "a", "-i", "127.0.0.1:1", "--connect-timeout", "200ms", "--", "true"],
-            69,
-            "127.0.0.1:1: not connected",
-        ),
+        (&["run", "-r", "a", "-i", "127.0.0.1:1", "--wait", "200ms", "--", "true"], 69, "127.0.0.1:1: not connected"),
         (&["run", "-r", "a", "-i", "127.0.0.1", "--quorum", "2", "--", "true"], 78, "quorum"),
     ];
     for (args, expected, says) in cases {

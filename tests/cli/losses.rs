@@ -238,3 +238,59 @@ fn a_signal_that_is_ignored_from_the_start_is_not_passed_on() {
     signal(&child, Signal::SIGHUP);
     assert_eq!(status_of(&mut child), 3, "as under nohup");
 }
+
+#[test]
+fn as_the_first_process_of_a_container_it_collects_the_dead_that_it_inherits() {
+    let isolated = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child"];
+    let within = || {
+        let mut command = std::process::Command::new(isolated[0]);
+        command.args(&isolated[1..]);
+        command
+    };
+    if !within().arg("true").output().is_ok_and(|output| output.status.success()) {
+        return; // not every machine lets its users make such a space
+    }
+    let fleet = fleet_of(3);
+    // Each leaves its session, and then its parent.
+    let script = "for i in 1 2 3 4 5 6 7 8; do (setsid sleep 0.3 &); done; sleep 0.6
+        for i in 1 2 3 4 5 6 7 8 9 10; do
+            dead=$(grep -l '^State:.Z' /proc/[0-9]*/status | wc -l)
+            [ $dead = 0 ] && exit 7
+            sleep 1
+        done
+        echo $dead >&2";
+    let program = redquorum(&fleet, ["run"]);
+    let mut command = within();
+    without_settings(&mut command).arg(program.get_program());
+    command.args(["--no-admission", "run", "-r", "a", "--", "sh", "-c", script]);
+    let output = output(command.env("REDQUORUM_INSTANCES", fleet.addresses().join(",")));
+    assert_eq!(output.status.code(), Some(7), "{}", stderr(&output));
+}
+
+#[test]
+fn the_last_words_contain_nothing_that_a_terminal_obeys_and_promise_nothing_after_the_end() {
+    let (fleet, dir, name) = (fleet_of(3), Dir::new(), "a\u{1b}[31mRED");
+    let start = |seconds: &str| {
+        let begun = dir.file("begun");
+        let _ = std::fs::remove_file(&begun);
+        let script = format!("echo > {}; exec sleep {seconds}", begun.display());
+        let child = redquorum(&fleet, ["run", "-r", name, "--", "sh", "-c", &script]).stderr(Stdio::piped()).spawn();
+        contents(&begun);
+        child.unwrap()
+    };
+    let lost = start("60");
+    fleet.iter().for_each(|server| drop(server.command(&["DEL", name]).unwrap()));
+    let lost = lost.wait_with_output().unwrap();
+    assert_eq!(lost.status.code(), Some(79));
+    assert!(stderr(&lost).contains("the lock on a\\u{1b}[31mRED was lost"), "{}", stderr(&lost));
+
+    let unconfirmed = start("1.5");
+    fleet.iter().take(2).for_each(|server| server.hang().unwrap());
+    let unconfirmed = unconfirmed.wait_with_output().unwrap();
+    let words = stderr(&unconfirmed);
+    assert!(
+        unconfirmed.status.success() && words.contains("the release of a\\u{1b}[31mRED is not confirmed"),
+        "{words}"
+    );
+    assert!(words.contains("what is left expires with its ttl") && !words.contains("background"), "{words}");
+}

@@ -10,6 +10,7 @@ mod looking;
 mod losses;
 mod overlap;
 mod permits;
+mod readiness;
 mod secrets;
 mod shared;
 mod support;

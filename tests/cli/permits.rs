@@ -68,7 +68,8 @@ fn a_permit_that_cannot_be_had_has_its_status() {
 fn one_of_several_commands_runs_where_it_leads_and_others_are_told_who() {
     let (fleet, dir) = (fleet_of(3), Dir::new());
     let tell = |options: &[&str]| output(&mut redquorum(&fleet, [&["elect", "scheduler"], options].concat()));
-    assert_eq!(stdout(&tell(&[])), "scheduler: no leader\n");
+    let nobody = tell(&[]);
+    assert_eq!((nobody.status.code(), stdout(&nobody).as_str()), (Some(1), "scheduler: no leader\n"));
     let candidate = |name: &str| {
         let script = format!("echo $REDQUORUM_FENCING_TOKEN > {}; exec sleep 60", dir.file(name).display());
         let args = ["elect", "scheduler", "--ttl", "4s", "--info", name, "--", "sh", "-c", &script];
@@ -100,6 +101,30 @@ fn one_of_several_commands_runs_where_it_leads_and_others_are_told_who() {
     assert_eq!(status_of(&mut two), 128 + 15, "it was told to stop, and does not campaign again");
     assert!(wait_until(PATIENCE, || fleet.iter().all(|server| server.keys().unwrap().is_empty())));
     drop(one.wait());
+}
+
+#[test]
+fn a_watched_election_without_a_leader_says_so_each_time() {
+    let (fleet, dir) = (fleet_of(3), Dir::new());
+    let seen = dir.file("seen");
+    let mut watching = redquorum(&fleet, ["elect", "scheduler", "--ttl", "2s", "--watch"])
+        .stdout(std::fs::File::create(&seen).unwrap())
+        .spawn()
+        .unwrap();
+    let shows = |lines: usize, last: &str| {
+        let text = || std::fs::read_to_string(&seen).unwrap();
+        let is_shown =
+            || text().lines().count() == lines && text().lines().last().is_some_and(|it| it.starts_with(last));
+        assert!(wait_until(PATIENCE, is_shown), "{}", text());
+    };
+    shows(1, "scheduler: no leader");
+    let mut leader = redquorum(&fleet, ["elect", "scheduler", "--info", "one", "--", "sleep", "60"]).spawn().unwrap();
+    shows(2, "scheduler: led by one");
+    signal(&leader, Signal::SIGTERM);
+    status_of(&mut leader);
+    shows(3, "scheduler: no leader");
+    signal(&watching, Signal::SIGTERM);
+    status_of(&mut watching);
 }
 
 #[test]

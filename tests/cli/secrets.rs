@@ -30,7 +30,7 @@ fn a_password_comes_from_the_environment_or_a_file_and_is_seen_nowhere() {
     fs::write(&secret, format!("{SECRET}\n")).unwrap();
     let list = ports(&fleet).iter().map(|port| format!("{port:?}")).collect::<Vec<_>>().join(", ");
     fs::write(&settings, format!("instances = [{list}]\npassword_file = \"secret\"\nadmission = false\n")).unwrap();
-    let run = ["run", "-r", "a", "--", "true"];
+    let run = ["run", "-r", "a", "--wait", "3s", "--", "true"];
     let path = secret.to_string_lossy().into_owned();
     let with = |options: &[&str], change: &dyn Fn(&mut Command)| {
         let mut command = redquorum(&fleet, options);

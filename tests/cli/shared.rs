@@ -24,7 +24,7 @@ fn commands_that_read_run_beside_each_other_and_none_beside_one_that_does_not() 
     assert_eq!(alone.status.code(), Some(75));
     assert!(text(&alone.stderr).contains("readers"), "{}", text(&alone.stderr));
     let seen = output(&mut redquorum(&fleet, ["inspect", "a"]));
-    assert!(text(&seen.stdout).contains("read by a reader"), "{}", text(&seen.stdout));
+    assert!(text(&seen.stdout).contains("  held by a reader, "), "{}", text(&seen.stdout));
     let listed = output(&mut redquorum(&fleet, ["list"]));
     assert!(text(&listed.stdout).contains("a reader"), "{}", text(&listed.stdout));
     std::fs::write(go, "").unwrap();

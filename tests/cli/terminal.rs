@@ -330,7 +330,7 @@ fn who_waits_is_told_for_whom_and_the_line_is_gone_afterwards() {
     fleet.iter().for_each(|server| drop(server.command(&["SET", "a\x07b", "other", "PX", "6000"]).unwrap()));
     // What a terminal would obey is told and not written.
     shell.line(r#"$redquorum --no-admission run -r "$(printf 'a\007b')" -- echo 'I am'' in'"#);
-    shell.wait_for("\r\x1b[Kwaiting for a\\u{7}b, held by a client of another kind on 3/3, ");
+    shell.wait_for("\r\x1b[Kwaiting for a\\u{7}b, blocked by another program's string on 3/3, ");
     shell.wait_for(" s left");
     shell.wait_for("\r\x1b[KI am in\r\n");
 }
@@ -352,11 +352,11 @@ fn a_terminal_has_colours_unless_nobody_wants_them_and_a_pipe_has_none() {
 #[test]
 fn a_release_by_force_asks_at_a_terminal() {
     let fleet = fleet_of(1);
-    fleet[0].command(&["SET", "a", "other"]).unwrap();
+    fleet[0].command(&["SET", "a", ":01abff009a1040008000000000000001:web-3/4711", "PX", "600000"]).unwrap();
     let mut shell = Shell::start(&fleet);
     for (answer, expected) in [("n", 64), ("", 64), ("y", 0)] {
         shell.line("$redquorum --no-admission release a --force; echo status=$?");
-        shell.wait_for("a is held by a client of another kind");
+        shell.wait_for("a is held by a client on web-3/4711");
         shell.wait_for("[y/N] ");
         shell.line(answer);
         shell.wait_for(&format!("status={expected}\r\n"));

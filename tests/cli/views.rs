@@ -61,8 +61,8 @@ fn the_status_is_a_table_with_what_to_do_and_a_verdict() {
     let status = |options: &[&str]| output(redquorum(&fleet, ["status"]).args(options));
     let well = status(&[]);
     assert_eq!(well.status.code(), Some(0));
-    let line = |letter| format!("{letter} up master SERVER VERSION yes none noeviction +#.# ms #.# ms\n");
-    let heading = "INSTANCE STATE ROLE VERSION VOTES PERSISTENCE EVICTION CLOCK ROUND TRIP\n";
+    let line = |letter| format!("{letter} up master SERVER VERSION yes none noeviction # +#.# ms #.# ms\n");
+    let heading = "INSTANCE STATE ROLE VERSION VOTES PERSISTENCE EVICTION TOKENS CLOCK ROUND TRIP\n";
     let expected = [heading, &line("A"), &line("B"), &line("C"), "# of # may vote, # needed: locks can be acquired"];
     let shown = masked(&fleet, &stdout(&well)).replace(" # ms\n", " #.# ms\n");
     assert_eq!(shown, expected.concat());
@@ -75,7 +75,7 @@ fn the_status_is_a_table_with_what_to_do_and_a_verdict() {
     let shown = masked(&fleet, &stdout(&ill));
     let refused = "B: not connected (Connection refused (os error #)); check that it runs and can be reached";
     for part in
-        ["B down - - no - - - -", refused, "A: it may evict locks (allkeys-lru); set maxmemory-policy noeviction"]
+        ["B down - - no - - - - -", refused, "A: it may evict locks (allkeys-lru); set maxmemory-policy noeviction"]
     {
         assert!(shown.lines().any(|line| line == part), "{part}\n{shown}");
     }
@@ -115,12 +115,15 @@ fn the_status_for_programs_keeps_its_shape() {
         "may_vote",
         "quarantine_left_ms",
         "flushed_ago_ms",
+        "tokens",
+        "floor_lag_ms",
         "replicas",
         "appends_to_file",
         "saves_snapshots",
         "memory_limit",
         "memory_used",
         "eviction_policy",
+        "refuses_writes",
         "clock_offset_us",
         "clock_steps",
         "round_trip_us",
@@ -208,10 +211,7 @@ fn a_lock_is_shown_with_its_holder_and_listed_with_others() {
     let inspected = output(&mut redquorum(&fleet, ["inspect", "orders:42"]));
     let shown = masked(&fleet, &stdout(&inspected));
     // The third instance may have been set again meanwhile.
-    assert!(
-        shown.starts_with("orders:#\n  held by holder \"me\" on HOST/# on # of #, token #, expires in #.# s"),
-        "{shown}"
-    );
+    assert!(shown.starts_with("orders:#\n  held by holder \"me\" on HOST/# on # of #, expires in #.# s"), "{shown}");
     let inspected = json_of(redquorum(&fleet, ["inspect", "orders:42"]).arg("--json"));
     assert_eq!(
         (&inspected["resource"], &inspected["is_held"], &inspected["quorum"]),
@@ -219,16 +219,16 @@ fn a_lock_is_shown_with_its_holder_and_listed_with_others() {
     );
     let found = &inspected["holders"][0];
     assert_eq!(&found["by"]["holder"], &json!("me"));
-    assert!(
-        found["token"].as_str().unwrap().parse::<u64>().is_ok() && found["expires_in_ms"].as_u64().unwrap() < 10_000
-    );
+    assert!(inspected["largest_token"].as_str().unwrap().parse::<u64>().is_ok());
+    assert!(found["expires_in_ms"].as_u64().unwrap() < 10_000);
+    assert_eq!((&found["other_type"], &found["is_mark"]), (&Value::Null, &json!(false)));
     assert!(found["on"].as_array().unwrap().len() >= 2);
 
     let listed = masked(&fleet, &stdout(&output(&mut redquorum(&fleet, ["list"]))));
     let rows: Vec<&str> = listed.lines().collect();
-    assert_eq!(rows[0], "RESOURCE HELD BY ON TOKEN EXPIRES IN");
-    assert_eq!(rows[1], "jobs* a client on HOST/# #/# # #.# s");
-    assert_eq!(rows[2], "orders:# holder \"me\" on HOST/# #/# # #.# s");
+    assert_eq!(rows[0], "RESOURCE HELD BY ON EXPIRES IN");
+    assert_eq!(rows[1], "jobs* a client on HOST/# #/# #.# s");
+    assert_eq!(rows[2], "orders:# holder \"me\" on HOST/# #/# #.# s");
     assert_eq!(rows.len(), 3, "other data is none of its business\n{listed}");
     let listed = json_of(redquorum(&fleet, ["list", "--match", "ord*"]).arg("--json"));
     assert_eq!((listed["locks"].as_array().unwrap().len(), &listed["is_complete"]), (1, &json!(true)));
@@ -245,8 +245,65 @@ fn a_lock_is_shown_with_its_holder_and_listed_with_others() {
     let free = output(&mut redquorum(&fleet, ["inspect", "orders:42"]));
     assert_eq!(
         (free.status.code(), masked(&fleet, &stdout(&free)).as_str()),
-        (Some(1), "orders:#\n  free on # of #: A, B, C")
+        (Some(1), "orders:#\n  free on # of #: A, B, C\n  largest token #")
     );
+}
+
+#[test]
+fn what_is_no_lock_of_this_library_is_shown_with_its_type_and_never_deleted() {
+    let fleet = fleet_of(3);
+    let on_all = |words: &[&str]| fleet.iter().for_each(|server| drop(server.command(words).unwrap()));
+    on_all(&["HSET", "profile", "name", "x"]);
+    on_all(&["SET", "data", "x"]);
+    on_all(&["ZADD", "scores", "5", "x"]);
+    for (name, shown) in [("profile", "hash"), ("data", "string"), ("scores", "zset")] {
+        let seen = output(&mut redquorum(&fleet, ["inspect", name]));
+        let expected = format!("{name}\n  blocked by another program's {shown} on 3 of 3, never expires\n");
+        assert_eq!((seen.status.code(), stdout(&seen)), (Some(0), expected), "{}", stderr(&seen));
+        let refused = output(&mut redquorum(&fleet, ["release", name, "--force", "--yes"]));
+        assert_eq!(refused.status.code(), Some(75), "{}", stdout(&refused));
+        let words = format!("{name} is held by another program's {shown} on ");
+        assert!(stderr(&refused).contains(&words) && stderr(&refused).contains("not deleted"), "{}", stderr(&refused));
+        all_have(&fleet, name);
+        let waited = output(&mut redquorum(&fleet, ["run", "-r", name, "--wait", "1s", "--", "true"]));
+        let words = format!("waiting for {name}, blocked by another program's {shown} on 3/3, never expires\n");
+        assert!(waited.status.code() == Some(75) && stderr(&waited).contains(&words), "{}", stderr(&waited));
+    }
+    // A user without the right to look is told so.
+    for server in fleet.iter() {
+        server.command(&["ACL", "SETUSER", "few", "on", ">x", "~*", "&*", "+@all", "-getrange"]).unwrap();
+    }
+    let few = |options: &[&str]| {
+        let mut command = redquorum(&fleet, options);
+        output(command.env("REDQUORUM_USERNAME", "few").env("REDQUORUM_PASSWORD", "x"))
+    };
+    let denied = few(&["inspect", "data"]);
+    let words = stderr(&denied);
+    assert!(
+        denied.status.code() == Some(69) && words.contains("could be read") && words.contains("permission denied"),
+        "{words}"
+    );
+}
+
+#[test]
+fn a_mark_and_the_permits_of_a_semaphore_are_shown_as_what_they_are() {
+    let fleet = fleet_of(3);
+    let with_records = |args: &[&str]| output(&mut plain(&fleet, args));
+    let opened = with_records(&["admission", "open", "--quarantine", "10s", "--no-lock-was-held-within", "10s"]);
+    assert!(opened.status.success(), "{}", stderr(&opened));
+    let kept = with_records(&["run", "-r", "done", "--keep", "1h", "--", "true"]);
+    assert!(kept.status.success(), "{}", stderr(&kept));
+    all_have(&fleet, "done");
+    for args in [&["inspect", "done"][..], &["list"]] {
+        let seen = stdout(&with_records(args));
+        assert!(seen.contains("a mark of a client on "), "{args:?}: {seen}");
+    }
+    let script = "\"$redquorum\" inspect pool; \"$redquorum\" inspect other";
+    let args = ["run", "-r", "pool", "--permits", "2", "--pass-environment", "--", "sh", "-c", script];
+    let mut command = plain(&fleet, args);
+    let program = command.get_program().to_owned();
+    let seen = stdout(&output(command.env("redquorum", program)));
+    assert_eq!(seen.matches("permits of a semaphore that are held: #").count(), 1, "{seen}");
 }
 
 #[test]
@@ -315,7 +372,7 @@ fn a_lock_is_taken_from_the_holder_that_is_named_or_from_anybody_after_a_questio
     assert_eq!(status_of(&mut stuck), 79, "its command was ended");
     assert!(begun.elapsed() < PATIENCE);
     let again = release(&["--force", "--yes"]);
-    assert_eq!((again.status.code(), stdout(&again).as_str()), (Some(0), "no client has a\n"));
+    assert_eq!((again.status.code(), stdout(&again).as_str()), (Some(1), "no client has a\n"));
 
     let mut stuck = holder(&fleet, &dir, "a", &[]);
     let forced = json_of(redquorum(&fleet, ["release", "a", "--force", "--yes"]).arg("--json"));
@@ -337,9 +394,9 @@ fn a_check_says_what_is_well_and_what_to_do_about_the_rest() {
     let mut command = plain(&fleet, ["check", "--max-ttl", "5s"]);
     let new = output(&mut command);
     let lines = findings(&fleet, &new);
-    assert_eq!(new.status.code(), Some(0), "{}", stdout(&new));
+    assert_eq!(new.status.code(), Some(1), "none gives a lock: {}", stdout(&new));
     assert!(lines[2].starts_with("warning A it has no admission record, as when it is new"), "{}", lines[2]);
-    assert!(lines[5].starts_with("warning all too few instances have admission records"), "{}", lines[5]);
+    assert!(lines[5].starts_with("failure all no lock can be acquired: too few instances have"), "{}", lines[5]);
     let opened = ["admission", "open", "--max-ttl", "5s", "--no-lock-was-held-within", "5s"];
     let opened = output(&mut plain(&fleet, opened));
     assert_eq!(opened.status.code(), Some(0), "{}", stderr(&opened));
@@ -368,11 +425,13 @@ fn a_check_says_what_is_well_and_what_to_do_about_the_rest() {
     let has = |start: &str| assert!(lines.iter().any(|line| line.starts_with(start)), "{start}\n{}", lines.join("\n"));
     has("failure A it may evict locks (allkeys-lru); set maxmemory-policy noeviction");
     has("warning B SUBSCRIBE is denied");
-    has("failure B extend: not extended, no quorum confirmed it");
+    has(
+        "failure B acquire: no quorum: # of # instances must answer: B: permission denied: its user may not run pexpire",
+    );
     has("failure C not connected");
-    has("ok all a lock was acquired in #");
+    has("failure all no lock can be acquired: no quorum");
     let left = fleet[..2].iter().map(|server| server.keys().unwrap()).collect::<Vec<_>>();
-    assert!(left.iter().all(Vec::is_empty), "also a lock that was not extended is released: {left:?}");
+    assert!(left.iter().all(Vec::is_empty), "a lock that could not be extended is not taken: {left:?}");
 
     fleet[0].command(&["ACL", "SETUSER", "default", "-zrange", "-getrange"]).unwrap();
     let shown = masked(&fleet, &stdout(&output(&mut command)));

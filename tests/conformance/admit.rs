@@ -54,7 +54,9 @@ fn a_record_is_written_only_over_what_was_found_and_follows_it_or_begins_a_quara
             for ((origin, vote_from_ms), order, wait_ms) in intentions.flat_map(rest) {
                 let (identity, found) = (ProcessIdentity::new("run", "replication"), found.clone().into_bytes());
                 let longest_ttl_ms = 5_000;
-                let admission = Admission { found, identity, longest_ttl_ms, origin, vote_from_ms, wait_ms, order };
+                let floor_us = (0, 0);
+                let admission =
+                    Admission { found, identity, longest_ttl_ms, origin, vote_from_ms, wait_ms, order, floor_us };
                 let mut store = Store::default();
                 redis::cmd("DEL").arg(KEY).exec(&mut connection).unwrap();
                 match there.as_str() {

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use redquorum::FencingToken;
 use redquorum::testing::conformance::{Ask, Content, Kind, Store, TOKENS, forget_tokens, forget_tokens_in, load};
-use redquorum::testing::protocol::{AdmissionRecord, Cause, Reply};
+use redquorum::testing::protocol::{self, AdmissionRecord, Cause, Reply};
 use redquorum_testkit::{Program, Server};
 
-use crate::generate::{Key, Step, token, value};
+use crate::generate::{HOUR_MS, Key, Step, token, value};
 use crate::model::{Model, Told, wall_us};
 use crate::server::{Real, executions};
 use crate::{TooSlow, part};
@@ -72,20 +72,22 @@ fn an_extend_that_comes_after_its_release_does_not_repair() {
     ]);
     let replies = replies(&model);
     assert_eq!(replies[..3], [Reply::Granted, Reply::Granted, Reply::Granted]);
-    assert!(matches!(&replies[3], Reply::Refused(refusal) if refusal.token == Some(token(8191))), "{replies:?}");
-    assert_eq!(replies[4], Reply::Stale { stored: token(8191) });
+    assert!(matches!(&replies[3], Reply::Refused(refusal) if refusal.value.is_none()), "{replies:?}");
+    assert_eq!(replies[4], Reply::Stale { stored: token(4096) });
     let left = Key::all().zip(model.contents());
     assert!(left.into_iter().all(|(key, content)| matches!(key, Key::Fence(_)) || content == Content::Nothing));
 }
 
-/// A lease that was not resent costs its release nothing more, and the next grant is above a mark.
+/// A lease that was not resent costs its release nothing more.
 #[test]
-fn a_mark_is_left_only_where_it_is_needed_and_below_the_next_grant() {
+fn a_tombstone_is_left_only_where_it_is_needed_and_stops_no_other_lease() {
     let fence = |model: &Model| model.contents()[1].clone();
     let stored = |number| text(&token(number).to_wire(), None);
     let pair = |resent| asks(&[ask(Kind::Acquire, "a", 4096, false), ask(Kind::Release, "a", 4096, resent)]);
-    assert_eq!(fence(&on_every_server(&[pair(false)])), stored(4096));
-    assert_eq!(fence(&on_every_server(&[pair(true)])), stored(8191));
+    for (resent, tombstones) in [(false, 0), (true, 1)] {
+        let model = on_every_server(&[pair(resent)]);
+        assert_eq!((fence(&model), model.tombstones()), (stored(4096), tombstones));
+    }
     let model = on_every_server(&[
         pair(true),
         asks(&[ask(Kind::Acquire, "a", 8192, false), ask(Kind::Release, "a", 4096, true)]),
@@ -168,8 +170,7 @@ fn a_stored_token_that_no_clock_can_have_made_is_overwritten() {
         .flat_map(|poison| asked.iter().map(move |asked| (poison, asked)))
     {
         let model = on_every_server(&[Step::SetToken("a", (*poison).to_owned()), asks(asked)]);
-        let kept = if asked[0].kind == Kind::Release { token(sane).tombstone() } else { token(sane) };
-        assert_eq!(model.contents()[1], text(&kept.to_wire(), None), "{poison} {asked:?}");
+        assert_eq!(model.contents()[1], text(&token(sane).to_wire(), None), "{poison} {asked:?}");
     }
 }
 
@@ -209,10 +210,10 @@ fn hours_ago(hours: u64) -> String {
     FencingToken::propose(wall_us() - hours * 3_600_000_000, None).to_wire()
 }
 
-/// More than are looked at in one go; every third has a lock that lives.
+/// More than are looked at in one go. Those of locks that live are forgotten, too: the floor is above them.
 #[test]
-fn tokens_are_forgotten_by_their_age_in_slices_but_for_those_of_locks_that_live() {
-    const COUNT: usize = 300;
+fn tokens_are_forgotten_by_their_age_in_slices_and_the_floor_is_above_them() {
+    const COUNT: usize = 600;
     const DAY: Duration = Duration::from_secs(24 * 3600);
     let ahead = FencingToken::propose(wall_us() + 25 * 3_600_000_000, None).to_wire();
     for program in Program::all_required().unwrap() {
@@ -227,24 +228,82 @@ fn tokens_are_forgotten_by_their_age_in_slices_but_for_those_of_locks_that_live(
         store("recent", &hours_ago(23));
         store("ahead", &ahead);
         (0..COUNT).for_each(|number| store(&format!("old {number}"), &hours_ago(25 + number as u64)));
-        for key in (0..COUNT).step_by(3).map(|number| format!("old {number}")) {
-            redis::cmd("SET").arg(&key).arg("value").exec(&mut connection).unwrap();
-            mirror.set(key.as_bytes(), b"value", None);
+        for (slice, left) in [344, 88, 0, 0].into_iter().enumerate() {
+            let (tokens, old, lag_ms): (usize, usize, u64) =
+                forget_tokens(wall_us(), DAY).query(&mut connection).unwrap();
+            assert!(lag_ms.abs_diff(24 * HOUR_MS) < 2_000, "{lag_ms}");
+            let day_us = u64::try_from(DAY.as_micros()).unwrap();
+            let up_to = FencingToken::since_epoch_us(wall_us() - day_us);
+            assert_eq!((tokens, old), forget_tokens_in(&mut mirror, up_to, day_us, wall_us()), "{server:?}");
+            assert_eq!((tokens, old), (left + 1, left), "{server:?}: slice {slice}");
         }
-        let mut after = None;
-        for slice in 0..3 {
-            let next: Option<String> = forget_tokens(DAY, after).query(&mut connection).unwrap();
-            after = forget_tokens_in(&mut mirror, DAY, |score| after.is_none_or(|after| score > after), wall_us());
-            assert_eq!(next, after.map(|score| format!("({score}")), "{server:?}");
-            assert_eq!(after.is_some(), slice < 2);
+        let kept: Vec<String> = redis::cmd("ZRANGE").arg(TOKENS).arg(1).arg(-1).query(&mut connection).unwrap();
+        assert_eq!(kept, ["recent"], "{server:?}");
+        let floor = |text: Option<String>| FencingToken::from_wire(text.unwrap().as_bytes()).unwrap().clock_us();
+        let floors = [
+            floor(redis::cmd("GET").arg("redquorum:floor").query(&mut connection).unwrap()),
+            floor(match Content::of(&mirror, "redquorum:floor", protocol::Instant::ZERO) {
+                Content::Text(text, None) => String::from_utf8(text).ok(),
+                _ => None,
+            }),
+        ];
+        assert!(floors.iter().all(|floor| (wall_us() - 24 * 3_600_000_000).abs_diff(*floor) < 2_000_000), "{floors:?}");
+    }
+}
+
+/// P13: by the clock that is behind, the instance's or the client's; never lower than it was, unless no clock can have made it.
+#[test]
+fn the_floor_is_raised_by_the_clock_that_is_behind_and_never_falls() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let hours = |hours: i64| wall_us().saturating_add_signed(hours * 3_600_000_000);
+    let floor_at = |hours: i64| FencingToken::since_epoch_us(wall_us()) + hours * 3_600_000_000;
+    // The floor before, the client's clock, and the floor after, in hours from now.
+    let cases = [
+        (None, 0, -1),
+        (None, 5, -1),
+        (None, -5, -6),
+        (Some(-3), 0, -1),
+        (Some(-3), -5, -3),
+        (Some(2), 0, 2),
+        (Some(25), 0, -1),
+    ];
+    for program in Program::all_required().unwrap() {
+        let server = Server::start(&program).unwrap();
+        let mut connection = redis::Client::open(server.address()).unwrap().get_connection().unwrap();
+        load().exec(&mut connection).unwrap();
+        for (before, client, after) in cases {
+            redis::cmd("FLUSHALL").exec(&mut connection).unwrap();
+            if let Some(before) = before {
+                redis::cmd("SET").arg("redquorum:floor").arg(floor_at(before)).exec(&mut connection).unwrap();
+            }
+            forget_tokens(hours(client), HOUR).exec(&mut connection).unwrap();
+            let floor: i64 = redis::cmd("GET").arg("redquorum:floor").query(&mut connection).unwrap();
+            let at = format!("{server:?}: {before:?}, {client}, {after}: {floor}");
+            assert!(floor.abs_diff(floor_at(after)) < 5_000_000, "{at}");
         }
-        let kept: Vec<String> = redis::cmd("ZRANGE").arg(TOKENS).arg(0).arg(-1).query(&mut connection).unwrap();
-        assert_eq!(kept.len(), COUNT / 3 + 1, "{server:?}");
-        let in_mirror = kept.iter().filter(|key| Content::of_token(&mirror, key) != Content::Nothing).count();
-        assert_eq!(in_mirror, kept.len());
-        assert!(kept.contains(&"recent".to_owned()));
-        for gone in ["ahead", "old 1"] {
-            assert_eq!(Content::of_token(&mirror, gone), Content::Nothing);
-        }
+    }
+}
+
+/// Behind a release that was sent twice, or that found nothing; no later holder's token takes its place.
+#[test]
+fn a_late_extend_sets_nothing_behind_its_release_also_of_a_lease_below_the_floor() {
+    let each = |steps: [Ask; 2]| asks(&steps);
+    let of_another = |kind| each(["a", "b"].map(|name| asks_as("", 2, ask(kind, name, 40 * 4096, false))));
+    for floor in [None, Some("9")] {
+        let floor = floor.map(|floor| Step::Set(Key::Floor, floor.to_owned()));
+        let late = each(["a", "b"].map(|name| ask(Kind::Extend, name, 4096, true)));
+        let steps = [
+            Step::SetIfAbsent(Key::Lock("a"), value("", 1), TTL),
+            late.clone(),
+            Step::Delete(Key::Lock("b")),
+            each([ask(Kind::Release, "a", 4096, true), ask(Kind::Release, "b", 4096, false)]),
+            late.clone(),
+            of_another(Kind::Acquire),
+            of_another(Kind::Release),
+            late,
+        ];
+        let model = on_every_server(&floor.into_iter().chain(steps).collect::<Vec<_>>());
+        assert_eq!(replies(&model).iter().filter(|reply| **reply == Reply::Granted).count(), 6, "{model}");
+        assert_eq!([&model.contents()[0], &model.contents()[2]], [&Content::Nothing; 2], "{model}");
     }
 }

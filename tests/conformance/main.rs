@@ -12,6 +12,9 @@ mod compare;
 mod generate;
 mod kept;
 mod known;
+#[path = "../shared/lua.rs"]
+#[expect(dead_code, clippy::expect_used, reason = "test code, of which other tests use the rest")]
+mod lua;
 mod model;
 mod plain;
 mod seen;
@@ -164,8 +167,10 @@ pub(crate) fn part(
         if let Some((key, (expected, found))) = other {
             panic!("{at}: {key:?} is {found:?} instead of {expected:?}\n{model}");
         }
-        expected_count += expected.iter().filter(|content| **content != Content::Nothing).count();
+        expected_count += expected.iter().filter(|content| **content != Content::Nothing).count() + model.tombstones();
     }
+    // Of all sequences.
+    expected_count += usize::from(models.iter().any(Model::has_floor));
     assert_eq!(count, expected_count, "{:?}: keys that no sequence uses", real.server);
     Ok(commands.len() + namespaces.len())
 }

@@ -100,6 +100,18 @@ impl Model {
         Key::all().map(content).collect()
     }
 
+    /// How many releases have left one (P6).
+    pub(crate) fn tombstones(&self) -> usize {
+        match Content::of(&self.store, TOKENS, self.now) {
+            Content::Scores(members, _) => members.iter().filter(|(member, _)| member.contains(&b' ')).count(),
+            _ => 0,
+        }
+    }
+
+    pub(crate) fn has_floor(&self) -> bool {
+        Content::of(&self.store, &Key::Floor.within(""), self.now) != Content::Nothing
+    }
+
     pub(crate) fn carry_out(&mut self, step: Step) {
         let told = self.answer(&step);
         self.part.push((step, told));

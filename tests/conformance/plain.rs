@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use redis::{Connection, ConnectionLike};
 use redquorum::testing::conformance::{Ask, Kind, TOKENS, Write, load, writes};
-use redquorum::testing::protocol::{AdmissionRecord, ProcessIdentity, RawReply, RecordOrigin, Refusal, Reply};
+use redquorum::testing::protocol::{
+    AdmissionRecord, FencingToken, ProcessIdentity, RawReply, RecordOrigin, Refusal, Reply,
+};
 use redquorum_testkit::{Program, Server};
 
 use crate::compare::same_reply;
@@ -12,6 +14,7 @@ use crate::known::ask;
 use crate::model::wall_us;
 
 const RECORD_KEY: &str = "redquorum:admission";
+const FLOOR_KEY: &str = "redquorum:floor";
 const NEAR: Duration = Duration::from_secs(2);
 
 /// What is there before.
@@ -23,8 +26,8 @@ const THERE: [&[&str]; 6] = [
     &["RPUSH", "a", "no string"],
     &["ZADD", TOKENS, "2", "b"],
 ];
-/// The token that is stored for the lock, if any: one that is smaller, the same, its tombstone, or larger.
-const STORED: [Option<&str>; 5] = [None, Some("2"), Some("3"), Some("3.5"), Some("9")];
+/// The token that is stored for the lock, if any, or the floor: one that is smaller, the same, or larger.
+const STORED: [Option<&str>; 4] = [None, Some("2"), Some("3"), Some("9")];
 
 fn record() -> AdmissionRecord {
     AdmissionRecord {
@@ -36,7 +39,12 @@ fn record() -> AdmissionRecord {
     }
 }
 
-fn prepare(connection: &mut Connection, there: &[&str], stored: Option<&str>, is_recorded: bool) {
+fn prepare(
+    connection: &mut Connection,
+    there: &[&str],
+    (stored, floor): (Option<&str>, Option<&str>),
+    is_recorded: bool,
+) {
     let mut all = redis::pipe();
     all.cmd("FLUSHALL").ignore();
     if is_recorded {
@@ -48,6 +56,9 @@ fn prepare(connection: &mut Connection, there: &[&str], stored: Option<&str>, is
     if let Some(score) = stored {
         all.cmd("ZADD").arg(TOKENS).arg(score).arg("a").ignore();
     }
+    if let Some(floor) = floor {
+        all.cmd("SET").arg(FLOOR_KEY).arg(floor).ignore();
+    }
     all.exec(connection).unwrap();
 }
 
@@ -56,6 +67,11 @@ fn sent(connection: &mut Connection, write: &Write) -> Vec<RawReply> {
     let commands = write.commands(Some(&record()));
     let answers = connection.req_packed_commands(&commands.get_packed_pipeline(), 0, commands.len()).unwrap();
     write.replies(Some(&record()), answers)
+}
+
+/// What plain commands name where a token is too small: the floor if that is why, else the token itself.
+fn named(floor: Option<&str>, token: FencingToken) -> FencingToken {
+    floor.and_then(|floor| FencingToken::from_wire(floor.as_bytes())).map_or(token, |floor| floor.max(token))
 }
 
 fn one_write(asks: &[Ask], is_plain: bool) -> Write {
@@ -79,7 +95,8 @@ fn plain_commands_grant_exactly_where_the_script_does() {
         let mut connection = redis::Client::open(server.address()).unwrap().get_connection().unwrap();
         load().exec(&mut connection).unwrap();
         let mut granted = 0;
-        for (there, stored) in THERE.iter().flat_map(|there| STORED.map(|stored| (there, stored))) {
+        let floors = |(there, stored)| STORED.map(|floor| (there, (stored, floor)));
+        for (there, stored) in THERE.iter().flat_map(|there| STORED.map(|stored| (there, stored))).flat_map(floors) {
             for is_recorded in [true, false] {
                 let mut by = |is_plain| {
                     prepare(&mut connection, there, stored, is_recorded);
@@ -93,7 +110,7 @@ fn plain_commands_grant_exactly_where_the_script_does() {
                         value: refusal.value.filter(|value| !value.is_empty()),
                         ..Refusal::default()
                     }),
-                    Reply::Stale { .. } => Reply::Stale { stored: ask.token },
+                    Reply::Stale { .. } => Reply::Stale { stored: named(stored.1, ask.token) },
                     reply => reply,
                 };
                 assert!(same_reply(&without_token, &plain.reply, NEAR), "{at}");
@@ -105,7 +122,7 @@ fn plain_commands_grant_exactly_where_the_script_does() {
                 assert!(left_by_script == left_by_plain || may_differ, "{at}: {left_by_script:?} {left_by_plain:?}");
             }
         }
-        assert_eq!(granted, 4, "where the key is free and no token, or a smaller one, is stored");
+        assert_eq!(granted, 8, "where the key is free and no token and no floor, or smaller ones, are stored");
     }
 }
 
@@ -119,7 +136,7 @@ fn an_instance_that_forgets_before_the_last_of_the_commands_grants_nothing() {
         let write = one_write(std::slice::from_ref(&ask), true);
         let commands = write.commands(Some(&record()));
         for forgets_after in 0..=commands.len() {
-            prepare(&mut connection, &[], None, true);
+            prepare(&mut connection, &[], (None, None), true);
             let mut answers = Vec::new();
             for (index, command) in commands.cmd_iter().enumerate() {
                 if index == forgets_after {
@@ -160,13 +177,13 @@ fn replies_together(connection: &mut Connection, forgets_before: Option<usize>) 
 #[test]
 fn of_plain_acquires_that_share_a_write_each_is_granted_where_it_is_alone_unless_a_token_is_in_doubt() {
     let asks = together();
-    let stale = |ask: &Ask| Reply::Stale { stored: ask.token };
     for program in Program::all_required().unwrap() {
         let server = Server::start(&program).unwrap();
         let mut connection = redis::Client::open(server.address()).unwrap().get_connection().unwrap();
         load().exec(&mut connection).unwrap();
         let [mut granted, mut doubted] = [0, 0];
-        for (there, stored) in THERE.iter().flat_map(|there| STORED.map(|stored| (there, stored))) {
+        let floors = |(there, stored)| STORED.map(|floor| (there, (stored, floor)));
+        for (there, stored) in THERE.iter().flat_map(|there| STORED.map(|stored| (there, stored))).flat_map(floors) {
             for is_recorded in [true, false] {
                 prepare(&mut connection, there, stored, is_recorded);
                 let (alone, _) = outcome(&mut connection, &asks[1], false);
@@ -177,7 +194,9 @@ fn of_plain_acquires_that_share_a_write_each_is_granted_where_it_is_alone_unless
                 let votes = matches!(extended.reply, Reply::Repaired);
                 assert!(votes == is_recorded, "{at}: {extended:?}");
                 // Whether the token of `a` is one that is not larger, wherever its key stands.
-                let is_doubted = stored.is_some_and(|stored| stored.parse::<f64>().unwrap() >= 3.0);
+                let is_larger = |token: Option<&str>| token.is_some_and(|token| token.parse::<f64>().unwrap() >= 3.0);
+                let is_doubted = is_larger(stored.0) || is_larger(stored.1);
+                let stale = |ask: &Ask| Reply::Stale { stored: named(stored.1, ask.token) };
                 let is_free = matches!(there.first(), None | Some(&"ZADD"));
                 let value = match there {
                     ["SET", _, value, ..] if !value.is_empty() => Some(value.as_bytes().to_vec()),
@@ -200,7 +219,7 @@ fn of_plain_acquires_that_share_a_write_each_is_granted_where_it_is_alone_unless
                 doubted += usize::from(matches!(a.reply, Reply::Stale { .. }));
             }
         }
-        assert!(granted == 4 && doubted > 0, "{granted} {doubted}");
+        assert!(granted == 8 && doubted > 0, "{granted} {doubted}");
     }
 }
 
@@ -214,7 +233,7 @@ fn an_instance_that_forgets_before_the_record_is_read_grants_nothing_to_those_th
         let commands = one_write(&together(), true).commands(Some(&record())).len();
         let behind_the_record = commands - 1;
         for forgets_before in 0..=commands {
-            prepare(&mut connection, &[], None, true);
+            prepare(&mut connection, &[], (None, None), true);
             let replies = replies_together(&mut connection, Some(forgets_before));
             for raw in &replies[1..3] {
                 let is_granted = raw.reply == Reply::Granted;

@@ -69,9 +69,8 @@ impl Seen {
             (Kind::Keep, Reply::Granted) => self.prolonged += 1,
             (Kind::Keep, Reply::Refused(_)) => add(&mut self.left_missing, *before == Content::Nothing),
             (Kind::Extend, Reply::Refused(refusal)) => {
-                let is_missing = *before == Content::Nothing;
-                // Or its tombstone was there.
-                add(&mut self.not_repaired, is_missing && refusal.token != Some(ask.token.tombstone()));
+                // In quarantine, or since its tombstone was there.
+                add(&mut self.not_repaired, *before == Content::Nothing && refusal.value.is_none());
             }
             (Kind::Read, Reply::Granted) => self.let_in += usize::from(is_set),
             (Kind::Read, Reply::Refused(refusal)) => {

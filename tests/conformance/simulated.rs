@@ -1,4 +1,5 @@
-//! The servers of `tests/world` answer the library's scripts with the very bytes that real ones do.
+//! The servers in the process answer plain commands and the library's scripts as real ones do: those of `tests/world`, which run the scripts, and
+//! those of `testing::Cluster`, which run their mirror.
 
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use redquorum_testkit::{Program, Server};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::generate::{Generator, Step};
+use crate::lua;
 use crate::model::wall_us;
 use crate::server::{Execution, Real, executions};
 
@@ -34,11 +36,14 @@ struct Peer {
 }
 
 impl Peer {
-    fn new() -> Self {
+    fn new(runs_scripts: bool) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let (connection, server) = runtime.block_on(async {
             let clock = MachineClock::new(tokio::time::Instant::now(), wall_us(), 0);
             let server = Simulated::new(0, Arc::new(clock));
+            if runs_scripts {
+                server.run_scripts_by(lua::run);
+            }
             let (ours, theirs) = tokio::io::duplex(1 << 20);
             let served = server.clone();
             tokio::spawn(async move { served.serve(theirs).await });
@@ -90,7 +95,7 @@ fn simulated_servers_answer_as_real_ones_do() {
     let executions = executions();
     for program in Program::all_required().unwrap() {
         let mut rng = StdRng::seed_from_u64(seed);
-        let (mut real, mut peer) = (Real::start(Server::start(&program).unwrap()), Peer::new());
+        let (mut real, mut peers) = (Real::start(Server::start(&program).unwrap()), [true, false].map(Peer::new));
         let identity = ProcessIdentity::new("run", "replication");
         let vote_from_ms = wall_us() / 1_000 + HOUR_MS;
         let longest_ttl_ms = 10_000;
@@ -103,18 +108,22 @@ fn simulated_servers_answer_as_real_ones_do() {
             vote_from_ms,
             wait_ms: None,
             order,
+            floor_us: (0, 0),
         };
         let recorded = AdmissionRecord { identity, vote_from_ms, longest_ttl_ms, origin, order };
         let mut all = vec![admit(&admission)];
         all.extend((0..SEQUENCES).flat_map(|at| commands(&mut rng, &recorded, &executions[at % executions.len()], at)));
         assert!(all.len() > 2 * SEQUENCES, "too few commands: {}", all.len());
         // A few to the one and the same to the other, so that they come at about the same time.
-        let parts: Vec<_> = all.chunks(8).map(|part| (part, real.send(part), peer.send(part))).collect();
-        let answers = parts.into_iter().flat_map(|(part, expected, found)| part.iter().zip(expected).zip(found));
-        for ((command, expected), found) in answers {
-            let told = || String::from_utf8_lossy(&command.get_packed_command()).replace("\r\n", " ");
-            assert!(same(&expected, &found), "{program:?}: {found:?} instead of {expected:?} to {}", told());
+        for part in all.chunks(8) {
+            let (expected, found) = (real.send(part).collect::<Vec<_>>(), peers.each_mut().map(|peer| peer.send(part)));
+            for (command, at) in part.iter().zip(0..) {
+                let told = || String::from_utf8_lossy(&command.get_packed_command()).replace("\r\n", " ");
+                let answers = [&expected[at], &found[0][at], &found[1][at]];
+                let are_same = found.iter().all(|found| same(&expected[at], &found[at]));
+                assert!(are_same, "{program:?}: a real one, the scripts, the mirror: {answers:?} to {}", told());
+            }
         }
-        assert_eq!(peer.server.odd_commands(), [""; 0]);
+        peers.iter().for_each(|peer| assert_eq!(peer.server.odd_commands(), [""; 0]));
     }
 }

@@ -1,5 +1,6 @@
 //! Exhaustive searches of small worlds: three instances, two clients, one resource; the same with lists of instances that
-//! differ; a writer beside two readers; two permits among three clients; and an operator who raises and lowers the longest ttl.
+//! differ; a writer beside two readers; two permits among three clients; tokens that are forgotten, and an operator who raises and lowers the
+//! longest ttl.
 //!
 //! In the first, time is counted in ticks. Client 0 acquires, extends once and releases; client 1 acquires. Any
 //! message may be carried out late or never, one instance may be restarted (empty or from disk) and
@@ -14,12 +15,14 @@ mod lock;
 mod permits;
 mod shared;
 mod times;
+mod tokens;
 
 use lock::{Accidents, Broken, List, Lock};
 use permits::{Rule, Semaphore};
 use shared::Shared;
 use stateright::{Checker, HasDiscoveries, Model};
 use times::{Begins, Deviation, Times};
+use tokens::{FAR_BEHIND, HOURS_AHEAD, Path, QUARANTINE, Tokens};
 
 /// All states that can be reached with every rule in force. A change of a rule changes it.
 const RAISED_STATES: usize = 262_538;
@@ -379,6 +382,252 @@ fn with_a_client_that_was_left_behind_and_waits_for_its_own_quarantine_only_an_i
             "Write(1, 0)",
             "Tick",
             "Vote(0)"
+        ]
+    );
+}
+
+/// Clocks of instances are apart by hours; that of one client is a second ahead of one of them, that of the other far behind.
+const APART: Tokens = Tokens {
+    broken: tokens::Broken::Nothing,
+    path: Path::Script,
+    instances: [0, -7_200, 3_600],
+    clients: [1, FAR_BEHIND],
+    known: 2,
+    losses: 0,
+    set_back: (0, 0),
+    forgets: 2,
+    end: 1,
+};
+
+/// An instance loses its data. The instances' clocks agree.
+const LOSS: Tokens = Tokens { instances: [0; 3], losses: 1, forgets: 0, end: QUARANTINE as u8, ..APART };
+
+/// With admission off: clients know their own clocks alone.
+const ALONE: Tokens = Tokens { instances: [0; 3], known: 0, forgets: 1, ..APART };
+
+const ORDER: &str = "order of tokens";
+
+fn check_tokens(world: Tokens, states: usize) {
+    let checker = world.checker().spawn_dfs().join();
+    println!("{world:?}: {} states", checker.unique_state_count());
+    checker.assert_properties();
+    assert_eq!(checker.unique_state_count(), states);
+}
+
+fn counter_example_of_tokens(world: Tokens, property: &'static str) -> Vec<String> {
+    let until = HasDiscoveries::AnyOf(BTreeSet::from([property]));
+    // Deeper and deeper, so that the trace that is found is one of the shortest.
+    let search = |depth| {
+        let checker = world.checker().target_max_depth(depth).finish_when(until.clone());
+        checker.spawn_bfs().join().discovery(property)
+    };
+    let path = (2..25).find_map(search).unwrap_or_else(|| panic!("{world:?} must break {property}"));
+    path.into_actions().iter().map(|action| format!("{action:?}")).collect()
+}
+
+#[test]
+#[cfg_attr(debug_assertions, ignore = "takes minutes without optimization")]
+fn with_the_floor_no_later_token_is_smaller_whatever_is_forgotten_and_whatever_clocks_show() {
+    check_tokens(APART, 1_007_908);
+    check_tokens(Tokens { path: Path::Plain, forgets: 1, ..APART }, 1_300_896);
+}
+
+/// A13, and a second more: it asks for clocks that differ by less than a quarantine, less two seconds.
+#[test]
+#[cfg_attr(debug_assertions, ignore = "takes minutes without optimization")]
+fn with_a_floor_at_the_end_of_a_quarantine_no_later_token_is_smaller_than_one_that_was_lost() {
+    check_tokens(Tokens { forgets: 1, ..LOSS }, 3533253);
+    check_tokens(Tokens { path: Path::Plain, ..LOSS }, 1_597_614);
+    check_tokens(Tokens { instances: [0, 1, 2], ..LOSS }, 281_002);
+    check_tokens(Tokens { instances: [2, 0, 2], ..LOSS }, 350_404);
+    check_tokens(Tokens { known: 1, ..LOSS }, 706_814);
+}
+
+#[test]
+fn what_is_forgotten_without_a_floor_is_granted_again() {
+    let trace = counter_example_of_tokens(Tokens { broken: tokens::Broken::NoFloor, ..APART }, ORDER);
+    assert_eq!(
+        trace,
+        [
+            "Acquire(0, -7200)",
+            "Serve(0, 0)",
+            "Acquire(1, 0)",
+            "Serve(1, 1)",
+            "Serve(1, 2)",
+            "Release(1)",
+            "Forget(2, 0)",
+            "Serve(0, 2)"
+        ]
+    );
+}
+
+/// The instance has removed the token, and has not raised the floor yet.
+#[test]
+fn a_floor_that_is_raised_after_the_removal_comes_too_late() {
+    let trace = counter_example_of_tokens(Tokens { broken: tokens::Broken::FloorAfterRemoval, ..APART }, ORDER);
+    assert_eq!(
+        trace,
+        [
+            "Acquire(0, -7200)",
+            "Serve(0, 0)",
+            "Serve(0, 2)",
+            "Release(0)",
+            "Acquire(1, -7200)",
+            "Serve(1, 1)",
+            "Forget(2, -7200)",
+            "Serve(1, 2)"
+        ]
+    );
+}
+
+/// A client's clock is behind, or that of another instance which the client knows.
+#[test]
+fn a_floor_that_falls_lets_go_of_what_was_forgotten() {
+    let world = Tokens { broken: tokens::Broken::FloorFalls, forgets: 3, ..APART };
+    assert_eq!(
+        counter_example_of_tokens(world, ORDER),
+        [
+            "Acquire(0, 1)",
+            "Serve(0, 0)",
+            "Serve(0, 2)",
+            "Release(0)",
+            "Acquire(1, 0)",
+            "Serve(1, 1)",
+            "Forget(2, 1)",
+            "Forget(2, -7200)",
+            "Serve(1, 2)"
+        ]
+    );
+}
+
+/// Between the floor and `ZADD` another client has the lock and releases it, and its token is forgotten.
+#[test]
+fn a_plain_acquire_that_reads_the_floor_before_it_stores_its_token_is_granted_below_it() {
+    let world = Tokens {
+        broken: tokens::Broken::FloorReadFirst,
+        path: Path::Plain,
+        clients: [0, FAR_BEHIND],
+        instances: [0; 3],
+        forgets: 1,
+        end: 0,
+        ..APART
+    };
+    assert_eq!(
+        counter_example_of_tokens(world, ORDER),
+        [
+            "Acquire(0, 0)",
+            "Serve(0, 0)",
+            "Serve(0, 2)",
+            "Serve(0, 2)",
+            "Acquire(1, 0)",
+            "Serve(1, 0)",
+            "Serve(1, 0)",
+            "Serve(1, 1)",
+            "Serve(1, 1)",
+            "Release(1)",
+            "Forget(0, 0)",
+            "Serve(0, 0)"
+        ]
+    );
+}
+
+/// All others' tokens are below the floor, for hours, and must go above it. By both clocks that does not happen.
+#[test]
+fn a_floor_by_the_clients_clock_alone_is_ahead_of_all_clocks() {
+    let world = Tokens { broken: tokens::Broken::CutByClientAlone, clients: [0, HOURS_AHEAD], ..ALONE };
+    let property = "no instance that votes has a floor ahead of all clocks";
+    assert_eq!(counter_example_of_tokens(world, property), ["Forget(2, 82800)"]);
+    let world = Tokens { broken: tokens::Broken::Nothing, ..world };
+    assert!(world.checker().spawn_dfs().join().discovery(property).is_none());
+}
+
+#[test]
+fn a_quarantine_without_a_floor_lets_go_of_what_was_lost() {
+    let world = Tokens { broken: tokens::Broken::NewRecordWithoutFloor, ..LOSS };
+    assert_eq!(
+        counter_example_of_tokens(world, ORDER),
+        [
+            "Acquire(0, 1)",
+            "Serve(0, 1)",
+            "Serve(0, 2)",
+            "Lose(2)",
+            "WriteRecord(2, 0)",
+            "Tick",
+            "Acquire(1, 1)",
+            "Tick",
+            "Tick",
+            "Serve(1, 0)",
+            "Serve(1, 2)",
+        ]
+    );
+}
+
+/// A13: two clocks are ahead by more than a quarantine.
+#[test]
+#[cfg_attr(debug_assertions, ignore = "takes minutes without optimization")]
+fn with_instances_clocks_further_apart_than_a_quarantine_a_token_that_was_lost_is_larger() {
+    let world = Tokens { instances: [6, 0, 6], ..LOSS };
+    assert_eq!(
+        counter_example_of_tokens(world, ORDER),
+        [
+            "Acquire(1, 6)",
+            "Serve(1, 0)",
+            "Serve(1, 1)",
+            "Lose(1)",
+            "WriteRecord(1, 0)",
+            "Tick",
+            "Tick",
+            "Tick",
+            "Acquire(0, 4)",
+            "Serve(0, 1)",
+            "Serve(0, 2)"
+        ]
+    );
+}
+
+/// A13: a clock is set back by more than a quarantine, and the instance loses its data.
+#[test]
+#[cfg_attr(debug_assertions, ignore = "takes minutes without optimization")]
+fn with_a_clock_that_was_set_back_a_token_that_was_lost_is_larger() {
+    let world = Tokens { set_back: (1, 10), ..LOSS };
+    assert_eq!(
+        counter_example_of_tokens(world, ORDER),
+        [
+            "Acquire(0, 1)",
+            "Serve(0, 0)",
+            "Serve(0, 1)",
+            "Lose(1)",
+            "SetBack(1)",
+            "WriteRecord(1, -10)",
+            "Tick",
+            "Acquire(1, 1)",
+            "Tick",
+            "Tick",
+            "Serve(1, 1)",
+            "Serve(1, 2)"
+        ]
+    );
+}
+
+/// A13: the client that writes the record knows no clock but its own and the instance's, and is behind by more than a quarantine and a minute.
+#[test]
+#[cfg_attr(debug_assertions, ignore = "takes minutes without optimization")]
+fn with_a_record_by_a_client_that_is_far_behind_and_reaches_no_quorum_a_token_that_was_lost_is_larger() {
+    let world = Tokens { broken: tokens::Broken::RecordAtOnce, known: 1, ..LOSS };
+    assert_eq!(
+        counter_example_of_tokens(world, ORDER),
+        [
+            "Acquire(0, 1)",
+            "Serve(0, 0)",
+            "Serve(0, 1)",
+            "Lose(0)",
+            "WriteRecord(0, -600)",
+            "Tick",
+            "Acquire(1, 1)",
+            "Tick",
+            "Tick",
+            "Serve(1, 0)",
+            "Serve(1, 2)"
         ]
     );
 }

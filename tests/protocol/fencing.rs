@@ -288,9 +288,6 @@ fn a_token_far_ahead_that_two_instances_have_is_followed_but_no_further_than_the
         assert_eq!(verdict, Verdict::Lost);
         assert_eq!(round.highest_seen(), Some(ahead_by(HOUR_US + followed)), "{replies:?}");
     }
-    let released = Reply::Stale { stored: ahead_by(HOUR_US).tombstone() };
-    let (round, _) = after(3, &[released, far(0), down()]);
-    assert_eq!(round.stale_token(), Some(ahead_by(HOUR_US).tombstone()), "of the same lease");
 }
 
 /// The only one of a quorum that knows a token which was granted: with clocks that are about right it is near.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use futures_util::future::{join_all, try_join_all};
-use redquorum::{AcquireError, Renewal};
+use redquorum::{AcquireError, Guard, Redlock, Renewal};
 use tokio::task::JoinSet;
 
 use crate::support::{
@@ -67,6 +67,36 @@ fn two_thousand_locks_that_are_wanted_at_once_are_all_acquired() {
         let guards = crowd.join_all().await;
         assert!(guards.iter().all(|guard| guard.is_valid()));
         drop(guards);
+        free_within(PATIENCE, &fleet).await;
+    });
+}
+
+async fn burst(redlock: &Redlock, count: usize, name: impl Fn(usize) -> String) -> Vec<Result<Guard, AcquireError>> {
+    let tries = (0..count).map(|number| tokio::spawn(redlock.lock(name(number)).try_acquire()));
+    try_join_all(tries.collect::<Vec<_>>()).await.unwrap()
+}
+
+/// Counter-example: each asked for itself, one after the other, and four of five gave up after an instance timeout.
+#[test]
+fn a_storm_of_tries_is_answered_with_a_server_hung_too() {
+    alone_on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 3);
+        let (holder, other) = (ready(builder_of(&fleet)).await, ready(builder_of(&fleet)).await);
+        let guard = holder.lock("held").ttl(MAX_TTL).renew(Renewal::Auto).try_acquire().await.unwrap();
+        for is_one_hung in [false, true] {
+            if is_one_hung {
+                fleet[0].hang().unwrap();
+            }
+            for refused in burst(&other, WAITERS, |_| "held".to_owned()).await {
+                let error = refused.unwrap_err();
+                assert!(error.is_contended(), "{error}");
+            }
+        }
+        fleet[0].resume().unwrap();
+        drop(guard);
+        let all = burst(&other, 10_000, |number| format!("free:{number}")).await;
+        assert_eq!(all.iter().filter_map(|tried| tried.as_ref().err()).map(ToString::to_string).next(), None);
+        drop(all);
         free_within(PATIENCE, &fleet).await;
     });
 }

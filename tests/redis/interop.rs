@@ -86,14 +86,23 @@ fn a_key_of_another_type_is_in_the_way_and_stays() {
         for server in fleet.iter() {
             server.command(&["RPUSH", "a", "x"]).unwrap();
         }
-        for together in [false, true] {
+        for together in [false].into_iter().chain([true; 60]) {
             let error = match together {
                 false => redlock.lock("a").try_acquire().await.unwrap_err(),
                 true => redlock.lock_all(["0", "a"]).try_acquire().await.unwrap_err(),
             };
             let AcquireError::Contended(held_by) = error else { panic!("{error}") };
             assert_eq!((held_by.resource.as_str(), held_by.earliest_expiry), ("a", None));
+            assert!(held_by.never_expires && held_by.to_string().contains("the key never expires"), "{held_by}");
         }
+        let seen = redlock.inspect("a").await.unwrap();
+        let found = seen.holder().unwrap();
+        assert_eq!(
+            (found.on.len(), found.other_type.as_deref(), found.expires_in),
+            (5, Some("list"), None),
+            "{seen:?}"
+        );
+        assert_eq!(redlock.force_release("a", &found.by).await.unwrap().not_theirs_on.len(), 5);
         let only_the_list = || fleet.iter().all(|server| server.keys().unwrap() == ["a"]);
         assert!(eventually(PATIENCE, only_the_list).await);
     });

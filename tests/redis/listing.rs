@@ -24,7 +24,7 @@ fn locks_are_listed_below_their_namespace_and_other_data_is_not() {
         assert_eq!(names(&ours, "*").await, ["n*:a"]);
         assert_eq!(names(&other, "[bc]").await, ["b"]);
         let listing = other.list("b", 10_000).await;
-        assert_eq!(listing.locks[0].holder().unwrap().token, Some(second.fencing_token()));
+        assert_eq!(listing.locks[0].largest_token, Some(second.fencing_token()));
         fleet[1].kill().unwrap();
         assert_eq!(other.list("*", 10_000).await.unknown.len(), 1);
         drop((first, second));
@@ -50,7 +50,7 @@ fn locks_are_listed_page_by_page_in_the_order_of_their_names() {
         while let Some(after) = next {
             let page = client.list_page("*", 10_000, &after, 1).await;
             assert_eq!(page.locks.len(), 1);
-            tokens.extend(page.locks.iter().map(|lock| lock.holder().unwrap().token.unwrap()));
+            tokens.extend(page.locks.iter().map(|lock| lock.largest_token.unwrap()));
             next = page.next;
         }
         let expected = [1, 0, 3, 2, 4].map(|number: usize| guards[number].fencing_token());
@@ -98,6 +98,7 @@ fn an_instance_says_what_it_is_and_how_it_does() {
         assert!(plain.is_master && plain.replicas == 0 && !plain.is_in_cluster_mode && plain.memory_limit.is_none());
         assert_eq!((plain.appends_to_file, plain.saves_snapshots), (false, Some(false)));
         assert!(plain.pushes_changes && plain.wakes_waiters && plain.memory_used > 0);
+        assert!(plain.refuses_writes.is_none() && other.refuses_writes.is_none(), "{plain:?} {other:?}");
         assert!(plain.clock_offset.distance() < ms(100) + plain.round_trip, "the same machine: {plain:?}");
         assert_eq!((other.appends_to_file, other.saves_snapshots), (true, Some(true)));
         assert_eq!((other.memory_limit, other.eviction_policy.as_str()), (Some(100 << 20), "volatile-lru"));
@@ -121,5 +122,15 @@ fn who_may_not_ask_is_told_so() {
         assert!(listing.unknown[0].to_string().contains("permission denied"), "{listing:?}");
         let details = client.examine().await.remove(0).answer.unwrap();
         assert_eq!((details.saves_snapshots, details.is_master), (None, true));
+        server.command(&["SCRIPT", "FLUSH"]).unwrap();
+        let details = client.examine().await.remove(0).answer.unwrap();
+        assert!(details.refuses_writes.is_none(), "{:?}", details.refuses_writes);
+        for denied in ["zadd", "pexpire", "del", "evalsha"] {
+            server.command(&["ACL", "SETUSER", "few", &format!("-{denied}")]).unwrap();
+            let details = client.examine().await.remove(0).answer.unwrap();
+            let cause = details.refuses_writes.unwrap();
+            assert!(cause.kind() == ReplyKind::Denied && cause.to_string().contains(denied), "{cause}");
+            server.command(&["ACL", "SETUSER", "few", &format!("+{denied}")]).unwrap();
+        }
     });
 }

@@ -14,6 +14,7 @@ mod elections;
 mod ending;
 mod exclusion;
 mod floods;
+mod full;
 mod hung;
 mod interop;
 mod kept;

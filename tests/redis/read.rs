@@ -163,3 +163,21 @@ fn where_a_right_is_missing_no_set_is_left_without_an_end_and_no_reader_ends_soo
         }
     });
 }
+
+/// The extend misses the scripts, and its second request goes out beside the release: behind that it would put the reader back.
+#[test]
+fn a_reader_that_is_extended_and_dropped_at_once_is_gone() {
+    on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 3);
+        let redlock = client_of(&fleet).await;
+        for turn in 0..300_u64 {
+            let guard = reads(&redlock).await;
+            assert!(eventually(PATIENCE, || fleet.iter().all(|server| members(server, "a") == 2)).await);
+            fleet.iter().for_each(|server| drop(said(server, &["SCRIPT", "FLUSH"])));
+            let extends = timeout(std::time::Duration::from_micros(100 + turn * 7 % 1_500), guard.extend());
+            let _ = extends.await;
+            drop(guard);
+            free_within(PATIENCE, &fleet).await;
+        }
+    });
+}

@@ -19,6 +19,7 @@ async fn first_program(addresses: [String; 3]) -> Result<(), Box<dyn std::error:
         .connect()
         .await?;
 
+    println!("waiting for the lock; new instances grant their first one after 10 s (max_ttl)");
     let guard = redlock.lock("orders:42").acquire().await?; // waits until the lock is free, then renews it
     println!("valid for {:?}, token {}", guard.remaining(), guard.fencing_token());
     guard.release().await?; // or drop the guard: it is released in the background
@@ -31,7 +32,8 @@ async fn first_program(addresses: [String; 3]) -> Result<(), Box<dyn std::error:
         },
     }
 
-    redlock.shutdown(Duration::from_secs(1)).await?; // waits for releases in the background
+    // Locks that are held get half a minute to be released, and are renewed meanwhile; the rest is lost.
+    redlock.shutdown_gracefully(Duration::from_secs(30), Duration::from_secs(1)).await?;
     Ok(())
 }
 

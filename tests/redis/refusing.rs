@@ -7,6 +7,7 @@ use redquorum_testkit::{Client, Fleet, Program};
 
 use crate::support::{
     MAX_TTL, PATIENCE, builder_of, client_of, eventually, fleet_of, free_within, held, ms, on_each_kind, pair, ready,
+    with_admission,
 };
 
 /// Tries until the second and the third instance both say `words`; fails at a grant.
@@ -156,6 +157,23 @@ fn requests_beside_others_that_are_always_refused_are_granted() {
         // After each command that failed for one of them they are sent singly, for ever longer. How many turns that are
         // depends on how many share the first; else it is none.
         assert!(granted.contains(&10), "{granted:?}");
+        free_within(PATIENCE, &fleet).await;
+    });
+}
+
+/// Counter-example: the tries that waited to be sent were told that there is no quorum, and of a key that they had not named.
+#[test]
+fn a_lock_that_is_always_refused_is_no_reason_to_refuse_thousands_of_others() {
+    on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 3);
+        let user = ["ACL", "SETUSER", "locker", "reset", "on", ">pw", "~mine:*", "~redquorum:*", "&*", "+@all"];
+        fleet.iter().for_each(|server| _ = server.command(&user).unwrap());
+        let addresses = fleet.addresses().into_iter().map(|address| address.replace("//", "//locker:pw@"));
+        let redlock = ready(with_admission(&fleet).instances(addresses).instance_timeout(PATIENCE)).await;
+        let names = (0..2_000).map(|number| format!("{}:{number}", if number % 100 == 99 { "others" } else { "mine" }));
+        let refused = join_all(names.map(|name| redlock.lock(name).try_acquire())).await;
+        let refused: Vec<_> = refused.into_iter().filter_map(Result::err).map(|error| error.kind()).collect();
+        assert_eq!((refused.len(), refused[0]), (20, "no_quorum"));
         free_within(PATIENCE, &fleet).await;
     });
 }

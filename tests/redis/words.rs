@@ -10,7 +10,7 @@ use crate::odd::stranger;
 use crate::support::{PATIENCE, all_have, builder_of, client_of, eventually, fleet_of, held, ms, on_each_kind, ready};
 
 /// All that the causes advise. A text has its own piece of it, and no other.
-const ADVICE: [&str; 17] = [
+const ADVICE: [&str; 18] = [
     "check that it runs",
     "check its certificate",
     "and the name of the group",
@@ -28,6 +28,7 @@ const ADVICE: [&str; 17] = [
     "need the address of a master",
     "need standalone masters",
     "name the server itself",
+    "name a server itself",
 ];
 
 /// Waits until a client of this one address reads all of `words` in what it is told of an acquire
@@ -67,6 +68,65 @@ fn an_address_that_leads_nowhere_or_to_a_stranger_is_told_so() {
             }
             told(&sentinel.address(), admission, &["it is a Sentinel", "need the address of a master itself"]).await;
             told(&cluster.address(), admission, &["in cluster mode", "need standalone masters"]).await;
+        }
+    });
+}
+
+#[test]
+fn an_instance_that_was_not_needed_is_not_told_as_late_and_no_instances_name_the_variable() {
+    on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 1);
+        let addresses = [fleet[0].address(), "redis://127.0.0.1:1".to_owned(), "redis://127.0.0.1:2".to_owned()];
+        let redlock = builder_of(&fleet).instances(addresses).build().unwrap();
+        assert!(eventually(PATIENCE, || redlock.instances()[0].connected).await);
+        fleet[0].hang().unwrap();
+        let error = redlock.lock("a").try_acquire().await.unwrap_err().to_string();
+        assert!(
+            error.contains(&format!("127.0.0.1:{}: not waited for: the others had decided", fleet[0].port())),
+            "{error}"
+        );
+        let error = Redlock::builder().build().unwrap_err().to_string();
+        assert!(error.contains("REDQUORUM_INSTANCES"), "{error}");
+    });
+}
+
+/// In other words each; `HELLO` may also be renamed.
+#[test]
+fn a_program_that_refuses_hello_is_told_so() {
+    on_each_kind(async |program| {
+        let renamed = Server::builder(&program).args(["--rename-command", "HELLO", ""]).start().unwrap();
+        let words = ["it refuses HELLO (", "name a server itself"];
+        for admission in BOTH {
+            told(&renamed.address(), admission, &words).await;
+            for refusal in
+                ["-ERR unsupported command\r\n", "-NOPROTO sorry, this protocol version is not supported\r\n"]
+            {
+                told(stranger(refusal.as_bytes(), false).await, admission, &words).await;
+            }
+            let with_password = stranger(b"-NOAUTH Authentication required.\r\n", false).await;
+            told(with_password.replacen("redis://", "redis://:secret@", 1), admission, &words).await;
+        }
+    });
+}
+
+/// Without an alert: it just ends the connection.
+#[test]
+fn a_port_that_ends_the_connection_may_be_one_for_tls() {
+    on_each_kind(async |_| {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("redis://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let _ = stream.read(&mut [0; 4]).await;
+            }
+        });
+        for admission in BOTH {
+            told(
+                &*address,
+                admission,
+                &["ended the connection before it answered", "takes rediss://", "check that it runs"],
+            )
+            .await;
         }
     });
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use redquorum::testing::Cluster;
+use redquorum::testing::{Cluster, Data, TestInstance};
 use redquorum::{Election, FencingToken, LeaderError, Leadership, Loss, Redlock, Renewal};
 use tokio::time::{sleep, timeout};
 
@@ -131,6 +131,26 @@ async fn observers_see_each_leader_at_once_and_tokens_that_only_grow() {
         leadership.resign().await.unwrap();
         sleep(ms(10)).await;
     }
+}
+
+/// P13: its value tells its token, also below the floor.
+#[tokio::test(start_paused = true)]
+async fn a_leader_whose_token_was_forgotten_is_seen_under_it_and_followed_under_a_larger_one() {
+    let cluster = Cluster::new(3);
+    let [one, other, worker] = clients(&cluster).await;
+    let first = one.election("e").campaign("first").await.unwrap();
+    sleep(secs(120)).await;
+    assert!(cluster.instances().all(|instance| instance.floor() > Some(first.fencing_token())));
+    let mut observer = worker.election("e").observe().unwrap();
+    let seen_by = observer.next().await;
+    assert_eq!((seen_by.info, seen_by.token), seen(&first));
+    assert_eq!(leader(&worker.election("e")).await, Some(seen(&first)));
+    assert!(timeout(TTL, observer.next()).await.is_err());
+    let token = first.fencing_token();
+    first.resign().await.unwrap();
+    let next = other.election("e").campaign("next").await.unwrap();
+    assert!(next.fencing_token() > token);
+    assert_eq!(observer.next().await.token, next.fencing_token());
 }
 
 #[tokio::test(start_paused = true)]
@@ -267,4 +287,43 @@ async fn an_info_that_is_too_long_is_refused_and_the_longest_is_read() {
     assert!(redlock.election("").observe().is_err() && redlock.election("").leader().await.is_err());
     assert!(election.clone().ttl(secs(3600)).observe().is_err());
     drop(cluster);
+}
+
+/// Counter-example: a candidate that never won was returned, beside a leader that was valid. A flush had taken the record away with
+/// the key, and its plain attempt set one all the same.
+#[tokio::test(start_paused = true)]
+async fn a_candidate_whose_keys_are_on_flushed_instances_does_not_lead() {
+    let cluster = Cluster::new(3);
+    let [one, other, worker] = clients(&cluster).await;
+    let leadership = one.election("e").campaign("one").await.unwrap();
+    cluster.instances().for_each(|instance| instance.slow_down(ms(0), ms(20)));
+    cluster.instances().take(2).for_each(TestInstance::flush);
+    let candidate = tokio::spawn(other.election("e").campaign("two")); // before it hears of the flush
+    sleep(ms(1)).await;
+    assert!(how_many_have(&cluster, "e") == 3 && leadership.is_valid());
+    for _ in 0..50 {
+        match worker.election("e").leader().await {
+            Ok(leader) => assert!(leader.as_ref().is_none_or(|leader| leader.info == "one"), "{leader:?}"),
+            Err(error) => assert!(error.to_string().contains("forgotten") && error.is_retryable(), "{error}"),
+        }
+    }
+    drop(leadership);
+    let next = timeout(secs(30), candidate).await.unwrap().unwrap().unwrap();
+    assert_eq!(leader(&worker.election("e")).await, Some(seen(&next)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_that_wants_no_lock_sees_who_leads_after_a_majority_was_restarted() {
+    let cluster = Cluster::new(3);
+    let [one, worker] = clients(&cluster).await;
+    let mut observer = worker.election("e").observe().unwrap();
+    let former = one.election("e").campaign("former").await.unwrap();
+    assert_eq!(observer.next().await.token, former.fencing_token());
+    cluster.instances().take(2).for_each(|instance| instance.start(Data::Nothing));
+    former.lost().await;
+    drop(former);
+    let next = one.election("e").campaign("next").await.unwrap();
+    let (seen_by, took) = timed(observer.next()).await;
+    assert_eq!((seen_by.info, seen_by.token), seen(&next));
+    assert!(took <= TTL / 3, "{took:?}");
 }

@@ -37,7 +37,14 @@ pub(crate) fn panic_at(message: &'static str) {
 impl Subscriber for Listener {
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
         // Who listens is another question on each thread.
-        let told = ["redquorum::run", "redquorum::runtime", "redquorum::wait", "redquorum::instance::redis::trouble"];
+        let told = [
+            "redquorum::run",
+            "redquorum::runtime",
+            "redquorum::wait",
+            "redquorum::instance::redis::trouble",
+            "redquorum::instance::redis::quarantine_log",
+            "redquorum::inspection",
+        ];
         let is_told = told.iter().any(|target| metadata.target().starts_with(target));
         if is_told { Interest::sometimes() } else { Interest::never() }
     }

@@ -252,3 +252,60 @@ async fn instances_grant_no_token_that_no_clock_can_have_made() {
     assert!(cluster.instances().all(|instance| instance.fencing_token("a").is_none()), "{error}");
     assert!(held(&right, "a").await.fencing_token() < token_ahead_by(&cluster, secs(2)));
 }
+
+/// P13: what is stored, and the floor, is ahead of all clocks then. Each acquire goes above it, at the price of two rounds more.
+#[tokio::test(start_paused = true)]
+async fn instances_whose_clocks_are_set_back_by_an_hour_grant_every_lock_after_a_quarantine_and_larger_tokens() {
+    for how_many in 1..=3 {
+        let (cluster, redlock) = cluster_of(3).await;
+        let mut last = None;
+        for _ in 0..2 {
+            last = last.max(Some(held(&redlock, "a").await.fencing_token()));
+            tokio::time::sleep(secs(90)).await; // the floor is above it
+        }
+        cluster.instances().take(how_many).for_each(|instance| instance.set_clock_back(HOUR));
+        // By their clocks their records begin in the future: they wait a quarantine, as after any such step (P29).
+        let (guard, took) = timed(redlock.lock("a").wait_at_most(secs(60)).acquire()).await;
+        let guard = guard.unwrap();
+        assert!(Some(guard.fencing_token()) > last && took < secs(11), "{how_many}: {took:?}");
+        last = Some(guard.fencing_token());
+        guard.release().await.unwrap();
+        tokio::time::sleep(secs(20)).await;
+        for (name, waits) in [("a", 0), ("new", 0), ("a", 600), ("other", 0), ("a", 3_000)] {
+            tokio::time::sleep(secs(waits)).await;
+            let before = cluster.requests().acquire;
+            let (guard, took) = timed(held(&redlock, name)).await;
+            assert!(took < ms(50) && cluster.requests().acquire <= before + 9, "{how_many}, {name}: {took:?}");
+            let floors = cluster.instances().map(|instance| instance.floor()).collect::<Vec<_>>();
+            assert!(floors.iter().filter(|floor| Some(guard.fencing_token()) > **floor).count() >= 2, "{floors:?}");
+            if name == "a" {
+                assert!(Some(guard.fencing_token()) > last, "{how_many}");
+                last = Some(guard.fencing_token());
+            }
+        }
+    }
+}
+
+/// A13: clients' clocks do not count, in whatever order instances forget.
+#[tokio::test(start_paused = true)]
+async fn instances_that_lose_their_tokens_one_after_the_other_grant_larger_ones_also_to_a_client_whose_clock_is_behind()
+{
+    let (cluster, redlock) = cluster_of(3).await;
+    let behind = cluster.builder_with_wall_clock_behind(HOUR).connect().await.unwrap();
+    let mut last = None;
+    for round in 0..6 {
+        for client in [&redlock, &behind] {
+            let token = held(client, "a").await.fencing_token();
+            assert!(Some(token) > last, "round {round}");
+            last = Some(token);
+        }
+        cluster.instance(round % 3).start(Data::Nothing);
+        tokio::time::sleep(secs(11)).await; // it votes again
+        cluster.instance((round + 1) % 3).cut_off();
+        let token = held(&behind, "a").await.fencing_token();
+        assert!(Some(token) > last, "round {round}, by the one that forgot");
+        last = Some(token);
+        cluster.instance((round + 1) % 3).resume();
+        tokio::time::sleep(secs(1)).await;
+    }
+}

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redquorum::testing::{Cluster, Hang, TestInstance};
-use redquorum::{AcquireError, BadRequest, ExtendError, Holder, Loss, Renewal};
+use redquorum::{AcquireError, Admission, BadRequest, ExtendError, Holder, Loss, Renewal};
 use tokio::time::{sleep, timeout};
 
 use crate::support::{hang_first, held, how_many_have, ms, renewing, secs, settle, timed};
@@ -128,7 +128,7 @@ async fn a_mark_is_sent_until_a_quorum_has_it() {
 #[tokio::test(start_paused = true)]
 async fn a_mark_that_is_refused_or_given_up_leaves_the_keys_to_expire() {
     let (cluster, redlock) = renewing(3).await;
-    let error = held(&redlock, "a").await.keep_for(minutes(60 * 24) + ms(1)).await.unwrap_err();
+    let error = held(&redlock, "a").await.keep_for(minutes(60 * 24 * 365 * 10) + ms(1)).await.unwrap_err();
     assert!(matches!(error, ExtendError::BadRequest(BadRequest::KeptTooLong { .. })), "{error}");
     cluster.instances().for_each(|instance| instance.slow_down(ms(20), ms(20)));
     let guard = held(&redlock, "b").await;
@@ -163,4 +163,17 @@ async fn a_mark_outlives_a_minority_that_forgets_it_and_no_majority() {
     assert!(redlock.lock("a").try_acquire().await.is_err(), "not before max_ttl");
     sleep(secs(30)).await;
     assert!(redlock.lock("a").try_acquire().await.is_ok(), "which is documented");
+}
+
+/// Counter-example: it was sent again and again, never granted, while the lease was renewed.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_goes_by_the_records_keeps_a_mark_for_longer_than_they_allow_a_lease() {
+    let (cluster, redlock) = renewing(3).await;
+    held(&redlock, "a").await.release().await.unwrap(); // the records allow 10 s by now
+    let tool = cluster.builder().max_ttl(minutes(60)).admission(Admission::AsRecorded).connect().await.unwrap();
+    let guard = held(&tool, "a").await;
+    assert!(guard.extend_to(minutes(14)).await.is_err(), "no lease is");
+    let kept = timeout(secs(60), held(&tool, "b").await.keep_for(minutes(14))).await;
+    kept.unwrap().unwrap();
+    assert_eq!(lives(&cluster, "b"), [14 * 60; 3]);
 }

@@ -84,7 +84,7 @@ async fn instances_that_are_flushed_one_after_another_do_not_end_a_renewed_lease
         instance.start(Data::Nothing);
         // After 10 s it may vote again, and is told.
         assert!(timeout(secs(20), guard.lost()).await.is_err());
-        assert_eq!(instance.fencing_token("a"), Some(guard.fencing_token()));
+        assert!(instance.floor() > Some(guard.fencing_token()), "no smaller one is granted there");
     }
 }
 

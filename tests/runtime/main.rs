@@ -6,6 +6,7 @@ mod attach;
 mod background_release;
 mod cancel;
 mod crowd;
+mod crowds;
 mod debug;
 mod dropped;
 mod election;

@@ -32,6 +32,23 @@ fn kind(error: &AcquireError) -> HolderKind {
     error.held_by().unwrap().by.kind
 }
 
+/// P13: readers have no token, and no floor keeps them out; the writer behind them has one above it.
+#[tokio::test(start_paused = true)]
+async fn readers_are_let_in_and_stay_whatever_the_floor_is() {
+    let (cluster, ours, other) = two_clients().await;
+    let first = held(&ours, "a").await.fencing_token();
+    settle().await;
+    let reader = reads(&ours).await;
+    sleep(secs(300)).await;
+    assert!(cluster.instances().all(|instance| instance.floor() > Some(first)));
+    let second = reads(&other).await;
+    assert!(reader.is_valid() && second.is_valid());
+    drop((reader, second));
+    let late = cluster.builder_with_wall_clock_behind(secs(600)).connect().await.unwrap();
+    let guard = late.rw_lock("a").write().await.unwrap();
+    assert!(cluster.instances().all(|instance| instance.floor() < Some(guard.fencing_token())));
+}
+
 #[tokio::test(start_paused = true)]
 async fn readers_share_a_lock_and_exclude_every_lock_of_its_name_until_the_last_has_gone() {
     let (cluster, ours, other) = two_clients().await;
@@ -281,7 +298,15 @@ async fn a_holder_that_would_wait_for_itself_is_told_so() {
     let (_cluster, ours) = cluster_of(3).await;
     let lock = ours.rw_lock("a").holder(Holder::from("me"));
     let reader = lock.read().await.unwrap();
-    for refused in [lock.write().await, lock.try_write().await] {
+    let ordinary = ours.lock("a").holder(Holder::from("me")).wait_at_most(secs(1));
+    for refused in [lock.write().await, lock.try_write().await, ordinary.acquire().await, ordinary.try_acquire().await]
+    {
+        let error = refused.unwrap_err();
+        assert!(matches!(error, AcquireError::BadRequest(BadRequest::WaitsForItself { .. })), "{error}");
+    }
+    let (_first, both) =
+        (held(&ours, "0").await, ours.lock_all(["0", "a"]).holder(Holder::from("me")).wait_at_most(secs(1)));
+    for refused in [both.acquire().await, both.try_acquire().await] {
         let error = refused.unwrap_err();
         assert!(matches!(error, AcquireError::BadRequest(BadRequest::WaitsForItself { .. })), "{error}");
     }
@@ -326,4 +351,30 @@ async fn readers_are_ended_by_a_shutdown() {
     assert!(matches!(ours.rw_lock("a").read().await, Err(AcquireError::ClientUnusable(_))));
     assert!(matches!(ours.rw_lock("a").try_read().await, Err(AcquireError::ClientUnusable(_))));
     assert!(cluster.keys().is_empty());
+}
+
+/// Counter-example: the client was woken for the writer before the reader, and the reader asked by itself up to a second later.
+#[tokio::test(start_paused = true)]
+async fn a_reader_behind_a_writer_that_gave_up_is_woken_when_the_lock_is_released() {
+    for (has_writer_behind, release_at) in [(false, 1_200), (false, 3_000), (true, 900), (true, 1_700)] {
+        let (cluster, waits) = cluster_of(3).await;
+        cluster.instances().for_each(|instance| instance.slow_down(ms(1), ms(1)));
+        let holds = cluster.builder().connect().await.unwrap();
+        let guard = held(&holds, "a").await;
+        let gave_up = tokio::spawn(waits.lock("a").wait_at_most(ms(500)).acquire());
+        sleep(ms(20)).await;
+        let reads = tokio::spawn(waits.rw_lock("a").read());
+        sleep(ms(20)).await;
+        let behind = has_writer_behind.then(|| tokio::spawn(waits.lock("a").acquire()));
+        sleep(ms(release_at)).await;
+        drop(guard);
+        let (read, took) = timed(reads).await;
+        assert!(took < ms(20), "{took:?} after a release at {release_at} ms");
+        drop(read.unwrap().unwrap());
+        assert!(gave_up.await.unwrap().is_err());
+        if let Some(behind) = behind {
+            let (written, took) = timed(behind).await;
+            assert!(written.unwrap().is_ok() && took < ms(20), "{took:?}");
+        }
+    }
 }

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use redquorum::operator::{AdmissionRecords, RecordsError};
-use redquorum::testing::{Cluster, Data, TestInstance};
+use redquorum::operator::{AdmissionRecords, RecordsError, Written};
+use redquorum::testing::{Cluster, Data, Hang, TestInstance};
 use redquorum::{AcquireError, Admission, AdmissionStatus, Builder, ExtendError, Guard, Redlock, Renewal};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::support::{held, ms, secs, settle};
 
@@ -146,6 +146,17 @@ async fn a_longer_time_is_all_that_changes_and_clients_that_fit_go_on() {
     drop(held(&latter, "a").await);
 }
 
+/// Counter-example: it got another order, so that the next request of each client was refused once.
+#[tokio::test(start_paused = true)]
+async fn a_record_that_has_the_time_stays_as_it_is() {
+    let cluster = Cluster::new(3);
+    let redlock = builder(&cluster, secs(10), secs(30)).connect().await.unwrap();
+    let former = records(&cluster);
+    operator(&cluster, secs(30)).await.set().await.unwrap();
+    assert_eq!(records(&cluster), former);
+    drop(held(&redlock, "a").await);
+}
+
 /// Those that were granted under the longer time may live on, and clients need not wait for that any more.
 #[tokio::test(start_paused = true)]
 async fn an_instance_whose_time_is_shortened_waits_for_the_former_one() {
@@ -190,6 +201,60 @@ async fn a_record_of_another_process_is_not_changed_nor_any_beside_it() {
     }
 }
 
+/// One instance has written, another has and its answer is lost, on the third another client was faster. A timeout is no refusal (P5):
+/// the error said that another client wrote on both.
+#[tokio::test(start_paused = true)]
+async fn what_was_written_what_was_not_and_what_is_not_known_is_told_apart() {
+    for (opens, breaks) in [(true, false), (true, true), (false, false), (false, true)] {
+        let cluster = if opens { new_cluster() } else { Cluster::new(3) };
+        if !opens {
+            drop(operator(&cluster, secs(30)).await); // a record that has the time stays as it is
+        }
+        let operator = operator(&cluster, secs(60)).await;
+        let before = records(&cluster);
+        for late in [1, 2] {
+            cluster.instance(late).slow_down(ms(10), ms(10));
+        }
+        let written =
+            tokio::spawn(async move { if opens { operator.open(secs(60)).await } else { operator.set().await } });
+        let is_written = async {
+            while records(&cluster)[0] == before[0] {
+                sleep(ms(1)).await;
+            }
+        };
+        timeout(secs(5), is_written).await.expect("the first writes");
+        // Which process runs is asked first where there is no record.
+        sleep(ms(if opens { 24 } else { 4 })).await;
+        assert_eq!(records(&cluster)[1..], before[1..], "only the first has written by now");
+        cluster.instance(2).set(RECORD, "another's");
+        if !breaks {
+            cluster.instance(1).hang(Hang::RepliesLost);
+        }
+        sleep(ms(10)).await;
+        assert_ne!(records(&cluster)[1], before[1], "it was carried out");
+        if breaks {
+            cluster.instance(1).cut_off();
+        }
+        let error = written.await.unwrap().unwrap_err();
+        let (Written { written, refused, unknown, .. }, advice) = match &error {
+            RecordsError::HalfOpened(written) if opens => (written, "admission open -i ADDRESS"),
+            RecordsError::HalfSet(written) if !opens => (written, "set it again"),
+            other => unreachable!("{other:?}"),
+        };
+        assert_eq!(written, &["memory:0"]);
+        assert!(unknown.len() == 1 && unknown[0].address == "memory:1", "{unknown:?}");
+        let reason = if breaks { "the connection broke" } else { "no answer within" };
+        assert!(unknown[0].reason.contains(reason), "{unknown:?}");
+        assert!(refused.len() == 1 && refused[0].address == "memory:2", "{refused:?}");
+        let told = error.to_string();
+        for words in
+            ["written on memory:0; not written: memory:2: it has", "not known whether written: memory:1: ", advice]
+        {
+            assert!(told.contains(words), "{words}: {told}");
+        }
+    }
+}
+
 /// Nobody could ever wait for it.
 #[tokio::test(start_paused = true)]
 async fn a_time_that_no_client_can_ask_for_is_not_waited_for() {
@@ -199,7 +264,7 @@ async fn a_time_that_no_client_can_ask_for_is_not_waited_for() {
     cluster.instance(0).set(RECORD, record.replace(" 10000 ", " 999999999999 "));
     let refused = operator(&cluster, secs(10)).await.set().await;
     assert!(
-        matches!(&refused, Err(RecordsError::Refused(refusals)) if refusals[0].reason.contains("delete")),
+        matches!(&refused, Err(RecordsError::Refused(refusals)) if refusals[0].reason.contains("restart the instance")),
         "{refused:?}"
     );
 }

@@ -58,20 +58,22 @@ async fn a_renewal_that_finds_no_scripts_is_sent_again_as_soon_as_they_are_there
     assert_eq!(extends(&cluster), [1; 5], "the others could not be carried out");
 }
 
+/// P13: the floor is above it, so no smaller one is granted, not even by a client whose clock is behind.
 #[tokio::test(start_paused = true)]
-async fn the_token_of_a_lock_is_kept_for_as_long_as_it_is_held() {
+async fn a_token_is_forgotten_also_while_its_lock_is_held_and_a_later_one_is_larger() {
     let cluster = Cluster::new(3);
-    let redlock = cluster.builder().fence_retention(secs(40)).connect().await.unwrap();
+    let redlock = cluster.builder().connect().await.unwrap();
     let (a, b) = (held(&redlock, "a").await, held(&redlock, "b").await);
     sleep(secs(300)).await;
+    assert!(a.is_valid() && b.is_valid());
     for instance in cluster.instances() {
         let kept = ["a", "b"].map(|name| instance.fencing_token(name));
-        assert_eq!(kept, [Some(a.fencing_token()), Some(b.fencing_token())]);
+        assert_eq!(kept, [None, None], "and no renewal stores it again");
     }
-    drop((a, b));
-    sleep(secs(2)).await;
-    let forgets = |name| cluster.instances().all(|instance| instance.fencing_token(name).is_none());
-    assert!(["a", "b"].map(forgets) == [true; 2], "they are older than they are kept for");
+    let last = a.fencing_token();
+    drop(a);
+    let late = cluster.builder_with_wall_clock_behind(secs(600)).connect().await.unwrap();
+    assert!(held(&late, "a").await.fencing_token() > last);
 }
 
 /// More than are looked at in one go.
@@ -118,7 +120,7 @@ async fn a_lock_is_not_renewed_past_its_longest_hold() {
         let lock = if longest == 60 { lock } else { lock.max_hold(secs(longest)) };
         let guard = lock.try_acquire().await.unwrap();
         let (loss, took) = timed(guard.lost()).await;
-        assert!(matches!(&loss, Loss::Expired { reports } if reports.is_empty()), "{loss:?}");
+        assert!(matches!(loss, Loss::MaxHold), "{loss:?}");
         let renewals = longest * 1_000 / FIRST;
         assert_eq!(took, ms(renewals * FIRST + VALID), "from the last renewal");
         assert!(took <= secs(longest + 10), "as documented");
@@ -211,7 +213,7 @@ async fn nothing_is_renewed_after_a_release_whenever_that_comes() {
                 sleep(ms(500)).await;
             }
             assert_eq!(extends(&cluster), sent, "at {at}");
-            assert_eq!(redlock.shutdown(secs(1)).await, Ok(()));
+            assert_eq!(redlock.shutdown(secs(1)).await, Ok(Vec::new()));
         }
     }
 }
@@ -311,4 +313,25 @@ async fn of_leases_that_are_due_together_so_many_are_renewed_at_once() {
     assert_eq!(queue(), 0);
     assert_eq!(extends(&cluster), [5_000]);
     assert!(leases.iter().all(|lease| lease.remaining() > ms(VALID - 100)));
+}
+
+/// Counter-example: the lease was lost when the last came back, naming the one that was repaired first, which had the key. A quorum had
+/// had it at every moment.
+#[tokio::test(start_paused = true)]
+async fn a_lease_outlives_an_outage_that_begins_as_another_one_ends() {
+    for count in [3, 5] {
+        let cluster = Cluster::new(count);
+        let redlock = cluster.builder().connect().await.unwrap();
+        let spare = count / 2;
+        let (first, last) = (1..=spare, spare + 1..count);
+        first.clone().for_each(|index| cluster.instance(index).cut_off());
+        let guard = held(&redlock, "a").await;
+        first.clone().for_each(|index| cluster.instance(index).resume());
+        last.clone().for_each(|index| cluster.instance(index).cut_off());
+        sleep(secs(20)).await;
+        assert_eq!(guard.redundancy().held_on, spare + 1);
+        last.for_each(|index| cluster.instance(index).resume());
+        assert!(timeout(secs(20), guard.lost()).await.is_err(), "of {count}");
+        assert_eq!(how_many_have(&cluster, "a"), count);
+    }
 }

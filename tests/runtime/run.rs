@@ -47,8 +47,8 @@ async fn work_that_takes_many_ttls_runs_to_its_end_and_gives_its_output() {
     });
     let (run, took) = timed(working).await;
     assert_eq!(took, secs(100));
-    let token = run.unwrap();
-    assert_eq!(cluster.instance(0).fencing_token("a").map(|stored| stored.tombstone()), Some(token.tombstone()));
+    assert!(held(&redlock, "a").await.fencing_token() > run.unwrap());
+    settle().await;
     assert!(cluster.keys().is_empty());
 }
 
@@ -177,7 +177,8 @@ async fn a_lock_that_was_deleted_unseen_is_logged_when_its_work_has_ended() {
     let flushing = cluster.clone();
     listen(Level::WARN);
     redlock.lock("a").run(async |_| flushing.instances().for_each(TestInstance::flush)).await.unwrap();
-    let lines = told();
+    let mut lines = told();
+    lines.retain(|line| !line.starts_with("in quarantine"));
     assert!(
         matches!(lines.as_slice(), [line] if line.starts_with("the lock was gone when its work had ended")),
         "{lines:?}"

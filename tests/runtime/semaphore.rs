@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use redquorum::testing::{Cluster, Hang};
-use redquorum::{AcquireError, BadRequest, Permit, Redlock, Semaphore};
+use redquorum::{AcquireError, BadRequest, Permit, Redlock, Renewal, Semaphore};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
@@ -55,6 +55,22 @@ async fn as_many_as_there_are_permits_have_one_each_with_its_own_index() {
     assert_eq!(redlock.semaphore("a", 5).try_acquire().await.unwrap().index(), index);
     drop(all);
     all_free(&cluster).await;
+}
+
+/// Its guard says that it is lost, and is dropped when its work has stopped.
+#[tokio::test(start_paused = true)]
+async fn a_permit_whose_lease_was_lost_is_acquired_again_beside_its_guard() {
+    let (_cluster, redlock) = renewing(3).await;
+    let semaphore = redlock.semaphore("a", 2);
+    let lost = permits(&semaphore.clone().renew(Renewal::Off), 2).await;
+    sleep(secs(11)).await;
+    let both = permits(&semaphore, 2).await;
+    assert!(both.iter().all(|permit| permit.is_valid()) && !lost.iter().any(|permit| permit.is_valid()));
+    assert!(semaphore.try_acquire().await.unwrap_err().is_contended());
+    drop(lost);
+    settle().await;
+    assert!(both.iter().all(|permit| permit.is_valid()));
+    assert!(semaphore.try_acquire().await.unwrap_err().is_contended());
 }
 
 #[tokio::test(start_paused = true)]
@@ -129,6 +145,33 @@ async fn what_is_not_waited_for_is_found_when_it_comes_free() {
     assert!(next.unwrap().is_ok() && took <= ms(300), "{took:?}");
     drop(held);
     all_free(&cluster).await;
+}
+
+/// Each of the others is waited for at some time, so that its holder knows of the waiter.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_gets_the_only_permit_that_is_let_go_whatever_its_index_however_soon_it_is_taken_again() {
+    for permits_in_all in [5, 8, 16] {
+        for busy in 0..permits_in_all {
+            let cluster = Cluster::new(3);
+            cluster.instances().for_each(|instance| instance.slow_down(ms(1), ms(1)));
+            let clients = clients(&cluster, 3).await;
+            let [long, short, waits] = [0, 1, 2].map(|at: usize| clients[at].semaphore("a", permits_in_all as u32));
+            let mut held = permits(&long, permits_in_all).await;
+            held.retain(|permit| permit.index() != busy as u32);
+            sleep(ms(20)).await;
+            let crowd = tokio::spawn(async move {
+                while let Ok(permit) = short.acquire().await {
+                    sleep(ms(10)).await;
+                    drop(permit);
+                }
+            });
+            sleep(ms(100)).await;
+            let (next, took) = timed(waits.wait_at_most(secs(60)).acquire()).await;
+            let bound = ms(500) + ms(250) * permits_in_all as u32;
+            assert!(next.is_ok() && took <= bound, "{busy} of {permits_in_all}: {took:?}");
+            crowd.abort();
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -31,7 +31,7 @@ async fn what_is_held_ends_at_once_and_is_released_an_instance_timeout_later() {
     }
     assert_eq!(cluster.keys(), ["a", "b", "c", "kept"], "work may still be about to stop");
     let (result, took) = shutting_down.await.unwrap();
-    assert_eq!(result, Ok(()));
+    assert_eq!(result, Ok(Vec::new()));
     assert!(took >= TIMEOUT && took < TIMEOUT + ms(20), "{took:?}");
     assert_eq!(cluster.keys(), ["kept"], "that was to stay");
 
@@ -148,10 +148,11 @@ async fn a_graceful_shutdown_ends_what_is_held_when_its_patience_is_over() {
 fn a_client_whose_runtime_has_ended_says_so_at_once_to_every_call() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     let (first, cluster) = (runtime(), Cluster::new(3));
-    let (redlock, guards) = first.block_on(async {
+    let (redlock, guards, detached) = first.block_on(async {
         let redlock = cluster.builder().connect().await.unwrap();
         let guards = [held(&redlock, "a").await, held(&redlock, "b").await];
-        (redlock, guards)
+        let detached = held(&redlock, "d").await.detach();
+        (redlock, guards, detached)
     });
     drop(first);
     runtime().block_on(async {
@@ -166,6 +167,9 @@ fn a_client_whose_runtime_has_ended_says_so_at_once_to_every_call() {
         let tried = lock.try_run(async |_| ()).await;
         assert!(matches!(tried, Err(RunError::Acquire(error)) if error.kind() == "runtime_ended"));
         let [first, _second] = guards;
+        let attached = redlock.attach(&detached).await.unwrap_err();
+        assert!(!attached.is_retryable(), "{attached:?}");
+        has_ended(attached.to_string());
         has_ended(first.extend().await.unwrap_err().to_string());
         has_ended(first.release().await.unwrap_err().to_string());
         has_ended(redlock.wait_connected(secs(60)).await.unwrap_err().to_string());

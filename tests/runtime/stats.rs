@@ -36,6 +36,25 @@ async fn acquires_are_counted_by_their_end() {
     assert!(stats.pending_releases > 0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn readers_that_wait_are_counted_behind_a_writer_of_their_own_client_and_of_another() {
+    let (cluster, redlock) = renewing(3).await;
+    let other = cluster.builder().connect().await.unwrap();
+    for holder in [&redlock, &other] {
+        let guard = held(holder, "a").await;
+        let waiting: Vec<_> = (0..1_000).map(|_| tokio::spawn(redlock.rw_lock("a").read())).collect();
+        sleep(secs(1)).await;
+        assert_eq!((redlock.stats().waiting, redlock.inspect("a").await.unwrap().waiting_here), (1_000, 1_000));
+        guard.release().await.unwrap();
+        sleep(secs(2)).await;
+        assert_eq!((redlock.stats().waiting, redlock.stats().read), (0, 1_000));
+        for waiting in waiting {
+            drop(waiting.await.unwrap().unwrap());
+        }
+        settle().await;
+    }
+}
+
 /// Losses by expiry, deletion and takeover.
 fn losses(redlock: &Redlock) -> [u64; 3] {
     let stats = redlock.stats();
@@ -229,7 +248,8 @@ mod recorded {
         for (name, value) in [
             ("redquorum_acquires_total{outcome=acquired}", 2.0),
             ("redquorum_acquires_total{outcome=contended}", 1.0),
-            ("redquorum_acquires_total{outcome=failed}", 1.0),
+            ("redquorum_acquires_total{outcome=failed,kind=no_quorum}", 1.0),
+            ("redquorum_acquires_total{outcome=failed,kind=in_quarantine}", 0.0),
             ("redquorum_acquire_seconds{outcome=acquired}", 2.0),
             ("redquorum_hand_overs_total{}", 1.0),
             ("redquorum_acquire_rounds_total{}", 2.0),
@@ -238,6 +258,7 @@ mod recorded {
             ("redquorum_held{}", 1.0),
             ("redquorum_waiting{}", 0.0),
             ("redquorum_losses_total{cause=gone}", 0.0),
+            ("redquorum_losses_total{cause=max_hold}", 0.0),
             ("redquorum_quorum{}", 2.0),
             ("redquorum_pending_releases{address=memory:0}", 0.0),
             ("redquorum_instance_connected{address=memory:0}", 1.0),

@@ -1,11 +1,12 @@
 //! What is logged of the end of a lease: once, as a warning, with the cause.
 
-use redquorum::testing::TestInstance;
+use redquorum::testing::{Cluster, Data, TestInstance};
+use redquorum::{Loss, Redlock};
 use tokio::time::sleep;
 use tracing::Level;
 
 use crate::events::{listen, told};
-use crate::support::{cluster_of, held, ms, renewing, secs};
+use crate::support::{cluster_of, held, ms, renewing, secs, settle};
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_expires_is_told_once_and_why() {
@@ -21,23 +22,29 @@ async fn a_lease_that_expires_is_told_once_and_why() {
     assert!(line.contains("validity has passed") && line.contains("resource=\"a\""), "{line}");
     assert!(line.contains("held_for=9.8") && line.contains("ttl=10s") && line.contains("token="), "{line}");
     assert!(
-        line.contains("#0") && line.contains("#2") && !line.contains("#3") && line.contains("unreachable"),
+        line.contains("memory:0")
+            && line.contains("memory:2")
+            && !line.contains("memory:3")
+            && line.contains("unreachable"),
         "{line}"
     );
 
     let (_cluster, redlock) = cluster_of(3).await;
     let guard = held(&redlock, "a").await;
     sleep(secs(20)).await;
-    drop(guard);
+    drop((guard.lost().await, guard));
     let lines = told();
-    assert!(matches!(lines.as_slice(), [line] if line.contains("it is not renewed")), "{lines:?}");
+    assert_eq!(lines, [""; 0], "it was to end, and is not renewed");
+    assert_eq!(redlock.stats().lost_by_expiry, 1);
 
     let (_cluster, redlock) = renewing(3).await;
     let guard = redlock.lock("a").max_hold(secs(5)).try_acquire().await.unwrap();
     sleep(secs(20)).await;
+    assert!(matches!(guard.lost().await, Loss::MaxHold));
     drop(guard);
     let lines = told();
-    assert!(matches!(lines.as_slice(), [line] if line.contains("as long as it may be renewed")), "{lines:?}");
+    assert!(matches!(lines.as_slice(), [line] if line.contains("as long as its max_hold allows")), "{lines:?}");
+    assert_eq!((redlock.stats().lost_by_expiry, redlock.stats().lost_by_max_hold), (0, 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -56,6 +63,7 @@ async fn a_lease_that_is_gone_is_told_once_and_one_that_is_given_up_is_not() {
     let lines = told();
     let [line] = lines.as_slice() else { panic!("{lines:?}") };
     assert!(line.contains("no quorum can have kept it") && line.contains("held_for="), "{line}");
+    assert!(line.contains("on=\"memory:0, memory:1"), "{line}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -69,7 +77,10 @@ async fn the_first_renewal_that_fails_is_told_and_no_other_until_one_succeeds() 
         let lines = told();
         let [line] = lines.as_slice() else { panic!("{outage}: {lines:?}") };
         assert!(line.starts_with("not renewed, will be tried again"), "{line}");
-        assert!(line.contains("resource=\"a\"") && line.contains("remaining=6.") && line.contains("#0"), "{line}");
+        assert!(
+            line.contains("resource=\"a\"") && line.contains("remaining=6.") && line.contains("memory:0"),
+            "{line}"
+        );
         cluster.instances().for_each(TestInstance::resume);
         sleep(secs(10)).await;
         assert!(guard.is_valid() && told().is_empty());
@@ -145,4 +156,34 @@ async fn a_lock_that_is_held_for_long_without_a_bound_is_told_once() {
     sleep(secs(200)).await;
     let lines = told();
     assert!(matches!(lines.as_slice(), [line] if line.starts_with("held for long")), "{lines:?}");
+}
+
+/// After a flush it said that admission was renewed, and in a quarantine at a connect nothing.
+#[tokio::test(start_paused = true)]
+async fn a_quarantine_is_told_with_its_cause_and_its_time_and_when_it_is_over() {
+    listen(Level::INFO);
+    let (cluster, redlock): (Cluster, Redlock) = renewing(3).await;
+    drop(held(&redlock, "a").await);
+    settle().await;
+    drop(told());
+    let of_first = || {
+        let quarantines = |line: &String| line.contains("quarantine") && line.contains("memory:0");
+        told().into_iter().filter(quarantines).collect::<Vec<_>>()
+    };
+    for (disturb, why) in [
+        (TestInstance::flush as fn(&TestInstance), "a database of it was flushed"),
+        (|instance: &TestInstance| instance.start(Data::Nothing), "it may have forgotten some"),
+    ] {
+        disturb(cluster.instance(0));
+        sleep(secs(3)).await;
+        let lines = of_first();
+        let [line] = lines.as_slice() else { panic!("{why}: {lines:?}") };
+        assert!(line.starts_with("in quarantine, it grants no locks") && line.contains(why), "{line}");
+        assert!(line.contains("remaining=9.") || line.contains("remaining=10s"), "{line}");
+        sleep(secs(9)).await;
+        let lines = of_first();
+        assert!(matches!(lines.as_slice(), [line] if line.starts_with("its quarantine is over")), "{why}: {lines:?}");
+        sleep(secs(30)).await;
+        assert_eq!(of_first(), [""; 0]);
+    }
 }

@@ -69,7 +69,7 @@ async fn a_wait_in_order_tells_who_has_it_and_that_it_was_woken() {
         told_of_waits(),
         [
             r#"asks resource="a" asks=1 why=First waiting_here=1"#,
-            r#"refused resource="a" by=a client on one refused_by=3 expires_in=None waiting_here=1 waiting_elsewhere=0"#,
+            r#"refused resource="a" by=a client on one refused_by=3 expires_in=None never_expires=false waiting_here=1 waiting_elsewhere=0"#,
             r#"announced key="a" heard=true"#,
         ]
     );
@@ -86,12 +86,31 @@ async fn a_wait_in_order_tells_who_has_it_and_that_it_was_woken() {
         told_of_waits(),
         [
             wakes.as_str(),
-            r#"woken key="a" over={0, 1, 2}"#,
+            r#"woken key="a" over=["memory:0", "memory:1", "memory:2"]"#,
             r#"asks resource="a" asks=2 why=Woken waiting_here=1"#,
             r#"won resource="a" asks=2 rounds=2"#,
         ]
     );
     drop(guard);
+}
+
+/// Counter-example: it waited for ever without a word.
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_a_key_without_an_end_says_so_more_and_more_rarely() {
+    listen(Level::INFO);
+    let (cluster, redlock) = renewing(3).await;
+    for instance in cluster.instances() {
+        instance.set("a", "theirs");
+    }
+    told();
+    let task = waits(&redlock);
+    sleep(ms(30_000)).await;
+    let warning = "waits for a key that never expires: another program has stored it";
+    let asks = |line: String| line.rsplit_once("asks=").and_then(|(_, asks)| asks.parse::<u32>().ok()).unwrap();
+    let told: Vec<u32> = told().into_iter().filter(|line| line.starts_with(warning)).map(asks).collect();
+    assert!(told.len() > 3 && told[0] <= 2, "{told:?}");
+    assert!(told.windows(2).all(|two| two[1] == 2 * two[0]), "{told:?}");
+    task.abort();
 }
 
 #[tokio::test(start_paused = true)]

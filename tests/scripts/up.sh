@@ -1,7 +1,7 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # Starts five servers to try things with, on 127.0.0.1:7101 to 7105, and leaves them running; or ends them.
 #
-#   up.sh          starts those that do not answer, with nothing on disk
+#   up.sh          starts those that do not answer, with nothing on disk; none beside another program on one of the ports
 #   up.sh down     ends those that it has started, and no others
 set -u
 cd "$(dirname "$0")/../.." || exit 1
@@ -16,6 +16,11 @@ pid_of() { cat "$DIR/$1/pid" 2>/dev/null; }
 runs() {
     pid=$(pid_of "$1") && [ -n "$pid" ] && kill -0 "$pid" 2>/dev/null &&
         ps -o args= -p "$pid" | grep -q "[-]server 127.0.0.1:$1"
+}
+
+# Whether another program has the port: ours cannot listen there.
+is_taken() {
+    ! runs "$1" && (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null
 }
 
 start() {
@@ -38,6 +43,11 @@ if [ "${1:-}" = down ]; then
 fi
 
 SERVER=$(tests/scripts/servers.sh one) || exit 1
+taken=$(for port in $PORTS; do is_taken "$port" && printf ' %s' "$port"; done)
+if [ -n "$taken" ]; then
+    say "another program listens on 127.0.0.1, port$taken: end it, or use its servers; nothing was started"
+    exit 1
+fi
 for port in $PORTS; do
     runs "$port" || start "$port"
 done
@@ -47,6 +57,6 @@ five of $("$SERVER" --version | sed 's/^\([A-Za-z]*\) server v=\([0-9.]*\).*/\1 
 
   export REDQUORUM_INSTANCES='$instances'
 
-They are new: they vote max_ttl (10 s) after a client first wants a lock. To skip that once:
+New ones vote max_ttl (10 s) after a client first wants a lock. To skip that once:
   redquorum admission open --quarantine 10s --no-lock-was-held-within 10s
 EOF

@@ -12,13 +12,14 @@ const ROOMS: &[Room] = &[
     ("protocol", &["serialized"], &["uuid", "serde"]),
     ("log_limit", &["protocol"], &[]),
     ("random", &[], &["getrandom", "uuid"]),
+    ("process", &[], &[]),
     ("names", &[], &["uuid"]),
     ("serialized", &[], &["serde"]),
     ("clock", &["protocol"], &["tokio", "nix"]),
     ("token", &["protocol", "random"], &[]),
     ("resource", &["protocol", "names"], &[]),
     ("instance", &["protocol", "resource", "serialized"], &["tokio", "serde"]),
-    ("instance::redis", &["protocol", "resource", "clock", "log_limit", "random", "instance"], SERVERS),
+    ("instance::redis", &["protocol", "resource", "clock", "log_limit", "random", "process", "instance"], SERVERS),
     ("runtime", BELOW_RUNTIME, &["tokio", "metrics"]),
     ("testing", &["*"], &["redis", "tokio", "uuid"]),
     ("bin", &[], &["*"]),
@@ -26,7 +27,7 @@ const ROOMS: &[Room] = &[
     ("", &["*"], &["tokio", "tokio_util", "percent_encoding", "pollster", "metrics", "serde", "serde_core", "toml"]),
 ];
 const BELOW_RUNTIME: &[&str] =
-    &["protocol", "resource", "clock", "log_limit", "random", "token", "instance", "instance::redis"];
+    &["protocol", "resource", "clock", "log_limit", "random", "process", "token", "instance", "instance::redis"];
 const SERVERS: &[&str] = &["redis", "itoa", "tokio", "socket2", "rustls", "rustls_native_certs", "tokio_rustls"];
 /// Crates that do nothing by themselves: open to all rooms but the protocol.
 const NEUTRAL: &[&str] = &["thiserror", "tracing", "futures_util"];
@@ -57,7 +58,7 @@ impl Known {
     }
 
     /// The module to which a path leads, if that is one of the crate.
-    fn module(&self, path: &[String], from: &[String]) -> Option<String> {
+    pub(crate) fn module(&self, path: &[String], from: &[String]) -> Option<String> {
         let mut base = from.to_vec();
         for (at, segment) in path.iter().enumerate() {
             match segment.as_str() {
@@ -77,13 +78,13 @@ impl Known {
     }
 }
 
-fn module_of(file: &File) -> Vec<String> {
+pub(crate) fn module_of(file: &File) -> Vec<String> {
     let path = file.path.trim_start_matches("src/").trim_end_matches(".rs");
     path.split('/').filter(|part| !["mod", "lib", "main"].contains(part)).map(str::to_owned).collect()
 }
 
 /// The paths in a file, those of `use a::{b, c::d}` spelt out, each with its line.
-fn paths(file: &File) -> Vec<(Vec<String>, usize)> {
+pub(crate) fn paths(file: &File) -> Vec<(Vec<String>, usize)> {
     let mut found = Vec::new();
     walk(&file.tokens(), &mut 0, &[], &mut found);
     found

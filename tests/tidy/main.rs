@@ -1,6 +1,7 @@
 //! Rules that the compiler does not know, checked on every file. Beside each check stands a test with a bad example.
 
 mod arrows;
+mod budget;
 mod code;
 mod links;
 mod parity;
@@ -20,6 +21,11 @@ fn modules_import_what_they_may_and_nothing_in_a_circle() {
     assert!(files.iter().any(|file| file.path == "src/lib.rs"), "the checks look at another tree");
     let known = arrows::Known::of(&files);
     none(files.iter().flat_map(|file| arrows::check(file, &known)).chain(arrows::check_circles(&files, &known)));
+}
+
+#[test]
+fn the_library_and_the_way_of_a_pair_only_get_smaller() {
+    none(budget::check_all(&tree().unwrap()));
 }
 
 #[test]
@@ -44,4 +50,16 @@ fn links_and_names_of_files_lead_somewhere() {
     let targets = links::Targets::of(&files);
     // The checks' own examples lead nowhere.
     none(files.iter().filter(|file| !file.is_rust_in("tests/tidy/")).flat_map(|file| links::check(file, &targets)));
+}
+
+/// Without programs: it would take forty minutes.
+#[test]
+fn the_run_for_ci_begins_nothing_for_an_argument() {
+    for (argument, code) in [("--help", 0), ("-h", 0), ("help", 2)] {
+        let begin = ["-c", "PATH=; . .ci/run", ".ci/run", argument];
+        let ran = std::process::Command::new("bash").args(begin).output().unwrap();
+        let said = String::from_utf8_lossy(if code == 0 { &ran.stdout } else { &ran.stderr }).into_owned();
+        assert_eq!(ran.status.code(), Some(code), "{argument}: {said}");
+        assert!(said.starts_with("usage: "), "{argument}: {said}");
+    }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redquorum::testing::simulation::{Data, Server};
+use redquorum::testing::simulation::{Data, Denial, Server};
 use tokio::time::{sleep, timeout};
 
 use crate::demand::{LOCKS, NAMES};
@@ -12,6 +12,9 @@ use crate::history::Mark;
 use crate::invariants::promises::loses_data;
 use crate::net::Way;
 use crate::world::World;
+
+/// Those that a client may lack from one moment to the next.
+const RIGHTS: [&str; 8] = ["SET", "ZADD", "PEXPIRE", "DEL", "EVALSHA", "GET", "MGET", "TIME"];
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -37,8 +40,8 @@ pub(crate) async fn carry_out(world: Arc<World>, fault: Fault) {
 
 /// Whether it strikes between two commands, of a plain acquire perhaps.
 const fn is_between_commands(fault: Fault) -> bool {
-    let may_be =
-        matches!(fault.what, FaultKind::Flush | FaultKind::Restore | FaultKind::StepForward | FaultKind::StepBack);
+    use FaultKind::{Flush, ForgetTokens, Restore, StepBack, StepForward};
+    let may_be = matches!(fault.what, Flush | ForgetTokens | Restore | StepForward | StepBack);
     may_be && fault.amount.is_multiple_of(4)
 }
 
@@ -62,19 +65,23 @@ async fn wait_for(world: &World, fault: Fault) -> bool {
 }
 
 fn note(world: &World, fault: Fault, server: usize, client: usize) {
-    // A connection that is just being made is not told yet.
-    let (tracking, judge) = (world.servers[server].tracking(), world.judge());
-    let is_told = |client: usize| judge.newest(client, server).is_some_and(|newest| tracking.contains(&newest));
-    let witness = |client: usize| u8::from(is_told(client) && world.links[client][server].is_heard()) << client;
-    let witnesses = (0..world.machines.len()).map(witness).sum();
-    drop(judge);
     let at = world.at();
     let mut history = world.history();
     let kind = FaultKind::ALL.iter().position(|kind| *kind == fault.what).unwrap_or(0);
     history.stats.faults[kind] += 1;
-    history.marks.push(Mark { at, what: fault.what, client, witnesses });
+    history.marks.push(Mark { at, what: fault.what });
     let what = || format!("{:?} at server {server} or client {client}, amount {}", fault.what, fault.amount);
     history.note(at, "fault", [kind as u64, u64::from(fault.target)], what);
+}
+
+/// By how much the clock of a server is stepped.
+fn step_us(fault: Fault) -> i64 {
+    let most = i64::try_from(LONGEST_STEP.as_micros()).unwrap_or(0) * i64::from(fault.amount) / 255;
+    match fault.what {
+        FaultKind::StepForward => most,
+        FaultKind::StepBack => -most,
+        _ => 0,
+    }
 }
 
 async fn strike(world: &World, fault: Fault, index: usize, client: usize) {
@@ -83,12 +90,11 @@ async fn strike(world: &World, fault: Fault, index: usize, client: usize) {
     let amount = u64::from(fault.amount);
     // Up to one and a half ttl.
     let time = world.scenario.ttl * u32::from(fault.amount) / 170;
-    let step_us = i64::try_from(LONGEST_STEP.as_micros()).unwrap_or(0) * i64::from(fault.amount) / 255;
+    let step_us = step_us(fault);
     let bytes = 1 + usize::from(fault.amount) * 7;
     let running = server.is_running();
     if is_accident(fault.what, running) {
-        let step_us = if fault.what == FaultKind::StepForward { step_us } else { 0 };
-        world.note_accident(index, fault.what, step_us);
+        world.note_accident((index, client), fault.what, step_us);
     }
     match fault.what {
         FaultKind::RestartEmpty => restart(world, fault, (index, Data::Nothing), amount).await,
@@ -99,8 +105,7 @@ async fn strike(world: &World, fault: Fault, index: usize, client: usize) {
         FaultKind::FailOver => server.fail_over(if amount % 2 == 0 { Data::Present } else { Data::Saved }),
         FaultKind::Resynchronise if running => server.resynchronise(Data::Saved),
         FaultKind::Restore if running => server.restore(Data::Saved),
-        FaultKind::StepForward => server.clock().step_us(step_us),
-        FaultKind::StepBack => server.clock().step_us(-step_us),
+        FaultKind::StepForward | FaultKind::StepBack => server.clock().step_us(step_us),
         FaultKind::Hang if running => {
             server.hang();
             sleep(time).await;
@@ -133,9 +138,12 @@ async fn strike(world: &World, fault: Fault, index: usize, client: usize) {
             }
         }
         FaultKind::LoadNothing if running => server.restore(Data::Nothing),
-        FaultKind::OddToken => store_odd_tokens(server, amount),
+        FaultKind::OddToken => store_odd_tokens(world, index, amount),
         FaultKind::Delete if running => world.delete_locks(index),
         FaultKind::EndRuntime if world.scenario.apart.is_some() => world.apart.end(),
+        FaultKind::MemoryFull => deny(world, index, Denial::Memory, time * 2).await,
+        FaultKind::RightTaken => deny(world, index, right(amount), time).await,
+        FaultKind::ForgetTokens if running => server.forget_tokens(machine.clock.wall(), kept_for(world, amount)),
         // A process that is not there, or stands still, does nothing.
         FaultKind::Flush
         | FaultKind::FlushAnotherDatabase
@@ -144,14 +152,48 @@ async fn strike(world: &World, fault: Fault, index: usize, client: usize) {
         | FaultKind::LoadNothing
         | FaultKind::Hang
         | FaultKind::Delete
-        | FaultKind::EndRuntime => {}
+        | FaultKind::EndRuntime
+        | FaultKind::ForgetTokens => {}
     }
 }
 
+fn right(amount: u64) -> Denial {
+    let at = usize::try_from(amount).unwrap_or_default() % RIGHTS.len();
+    Denial::Right(RIGHTS[at])
+}
+
+/// For up to one and a half ttl.
+fn kept_for(world: &World, amount: u64) -> Duration {
+    world.scenario.ttl * u32::try_from(amount / 4 % 4).unwrap_or_default() / 2
+}
+
+/// For so long, in which nothing is said of the server's promptness.
+async fn deny(world: &World, index: usize, denial: Denial, time: Duration) {
+    let (server, until) = (&world.servers[index], world.at() + time);
+    let command = server.commands();
+    let is_under_way = {
+        let denials = &mut world.judge().denials;
+        let is_under_way = denials.iter().any(|(of, commands, _)| *of == index && commands.end == u64::MAX);
+        denials.extend((!is_under_way).then_some((index, command..u64::MAX, denial)));
+        is_under_way
+    };
+    if is_under_way {
+        return;
+    }
+    server.deny(Some(denial));
+    while world.at() < until && !world.is_calm() {
+        world.links.iter().for_each(|links| links[index].note_disturbed());
+        sleep(world.scenario.ttl / 60).await;
+    }
+    server.deny(None);
+    world.judge().ends_denial(index, server.commands());
+}
+
 /// Further ahead than a client believes, or than an instance does.
-fn store_odd_tokens(server: &Server, amount: u64) {
+fn store_odd_tokens(world: &World, index: usize, amount: u64) {
+    world.note_odd_tokens(index);
     let by = if amount.is_multiple_of(2) { DAY - Duration::from_secs(30) } else { DAY * 2 };
-    NAMES[..LOCKS].iter().for_each(|name| server.store_token_ahead(name.as_bytes(), by));
+    NAMES[..LOCKS].iter().for_each(|name| world.servers[index].store_token_ahead(name.as_bytes(), by));
 }
 
 /// Whether it is one of those after which a server is judged otherwise.
@@ -169,7 +211,7 @@ async fn restart(world: &World, fault: Fault, (index, data): (usize, Data), afte
     server.stop();
     sleep(Duration::from_millis(after_ms)).await;
     if !server.is_up() {
-        world.note_accident(index, fault.what, 0);
+        world.note_accident((index, 0), fault.what, 0);
         server.start(data);
     }
 }

@@ -2,13 +2,16 @@
 //!
 //! - nothing: the fixed set (what `cargo test` runs)
 //! - `--seeds N [--start S] [--jobs J] [--narrow | --together]`: many seeds on all cores, with a progress bar; of the narrow mode
-//!   they are called `n0`, `n1` .., and of that for what several have together `t0`, `t1` ..
-//! - `--seconds N --start S`: as many seeds of all modes as run in this time
+//!   they are called `n0`, `n1` .., of that for what several have together `t0`, `t1` .., and of that for leases that
+//!   are moved (`--moved`) `m0`, `m1` ..; `--cut` are those in which links are cut, `c0`, `c1` .., and `--forgetful` those in which tokens are
+//!   forgotten, `f0`, `f1` ..
+//! - `--seconds N --start S`: as many seeds of the narrow, shared and rich modes as run in this time
 //! - `--first N [--start S] [--jobs J] [--narrow | --together]`: the first of so many seeds that breaks an invariant, and which, and nothing else
 //! - `--replay SEED[/FAULTS]`: one run, told line by line
 //! - `--planted [N] [--only NAME | --uncaught]`: a seed for each planted bug, of N at most; it is written down
 //! - `--pinned`: the seeds that were written down, of the bugs that are easy to catch
 //! - `--only NAME --replay SEED[/FAULTS]`: one run with a planted bug
+//! - `--scenes`: whether each scene breaks its invariant, and no other is needed to see it
 //! - `--page`: writes `docs/planted.md`
 //! - `--hash N`: the hash of so many runs and nothing else
 
@@ -17,9 +20,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::batch::{cores, print_batch, run_batch, run_shown};
 use crate::faults::Fault;
+use crate::invariants::scenes;
 use crate::planted::{self, Sought};
 use crate::runner::run;
-use crate::scenario::{NARROW, TOGETHER, seed_name, seed_of};
+use crate::scenario::{CUT, FORGETFUL, MOVED, NARROW, TOGETHER, seed_name, seed_of};
 use crate::shrink::{replay_name, shrink};
 
 /// Seeds of the fixed set.
@@ -28,9 +32,16 @@ const FIXED: u64 = if cfg!(debug_assertions) { 60 } else { 1_000 };
 const FIXED_NARROW: u64 = if cfg!(debug_assertions) { 200 } else { 10_000 };
 /// The same of the mode for what several have together.
 const FIXED_TOGETHER: u64 = if cfg!(debug_assertions) { 40 } else { 1_000 };
+/// The same of the mode for leases that are moved.
+const FIXED_MOVED: u64 = if cfg!(debug_assertions) { 60 } else { 300 };
+/// The same of the mode in which links are cut.
+const FIXED_CUT: u64 = if cfg!(debug_assertions) { 20 } else { 200 };
+/// The same of the mode in which tokens are forgotten.
+const FIXED_FORGETFUL: u64 = if cfg!(debug_assertions) { 40 } else { 2_000 };
 /// So many are run between two looks at the time.
 const NARROW_AT_ONCE: u64 = 4_000;
 const TOGETHER_AT_ONCE: u64 = 1_000;
+const FORGETFUL_AT_ONCE: u64 = 1_000;
 const RICH_AT_ONCE: u64 = 1_000;
 /// Seeds whose runs are compared between processes.
 const COMPARED: u64 = 20;
@@ -40,13 +51,22 @@ pub(crate) fn main() -> ExitCode {
     let value = |name: &str| args.iter().position(|arg| arg == name).and_then(|at| args.get(at + 1)).cloned();
     let number = |name: &str| value(name).and_then(|text| text.replace('_', "").parse::<u64>().ok());
     let has = |name: &str| args.iter().any(|arg| arg == name);
-    let base = if has("--together") { TOGETHER } else { 0 } | if has("--narrow") { NARROW } else { 0 };
+    let modes = [
+        ("--narrow", NARROW),
+        ("--together", TOGETHER),
+        ("--moved", MOVED),
+        ("--cut", CUT),
+        ("--forgetful", FORGETFUL),
+    ];
+    let base = modes.iter().find(|(name, _)| has(name)).map_or(0, |(_, base)| *base);
     let start = value("--start").and_then(|name| seed_of(&name.replace('_', ""))).map_or(base, |start| start | base);
     let jobs = number("--jobs").map_or_else(cores, |jobs| usize::try_from(jobs).unwrap_or(1));
     let ok = if let Some(name) = value("--replay") {
         value("--only").map_or_else(|| replay(&name), |bug| planted::replay(&bug, &name))
     } else if args.iter().any(|arg| arg == "--pinned") {
         planted::replay_pinned(jobs)
+    } else if has("--scenes") {
+        scenes::are_seen()
     } else if args.iter().any(|arg| arg == "--page") {
         planted::write_page()
     } else if args.iter().any(|arg| arg == "--planted") {
@@ -68,9 +88,17 @@ pub(crate) fn main() -> ExitCode {
             "the same seeds give the same runs in two processes, also beside others: {}",
             if same { "yes" } else { "NO" }
         );
+        let seen = scenes::are_seen();
         let apply = planted::apply();
-        let modes = [(NARROW, FIXED_NARROW), (TOGETHER, FIXED_TOGETHER), (0, FIXED)];
-        same && apply && modes.into_iter().all(|(mode, count)| seeds(mode, count, jobs, true))
+        let modes = [
+            (NARROW, FIXED_NARROW),
+            (TOGETHER, FIXED_TOGETHER),
+            (MOVED, FIXED_MOVED),
+            (CUT, FIXED_CUT),
+            (FORGETFUL, FIXED_FORGETFUL),
+            (0, FIXED),
+        ];
+        same && seen && apply && modes.into_iter().all(|(mode, count)| seeds(mode, count, jobs, true))
     };
     if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -105,12 +133,14 @@ fn print_first(start: u64, count: u64, jobs: usize) -> bool {
     true
 }
 
-/// Fresh seeds of all modes, one after the other, for so many seconds.
+/// Fresh seeds of these modes, one after the other, for so many seconds.
 #[expect(clippy::disallowed_methods, reason = "for how long the simulator runs, in real time")]
 fn seeds_for(limit: u64, start: u64, jobs: usize) -> bool {
     let (began, mut at) = (std::time::Instant::now(), 0);
     while began.elapsed().as_secs() < limit {
-        let modes = [(NARROW, NARROW_AT_ONCE), (TOGETHER, TOGETHER_AT_ONCE), (0, RICH_AT_ONCE)];
+        // Not those of moved leases and of cut links: see m7772253 and c2081 in `docs/testing.md`.
+        let modes =
+            [(NARROW, NARROW_AT_ONCE), (TOGETHER, TOGETHER_AT_ONCE), (FORGETFUL, FORGETFUL_AT_ONCE), (0, RICH_AT_ONCE)];
         if !modes.into_iter().all(|(mode, count)| seeds(start + mode + at * count, count, jobs, false)) {
             return false;
         }
@@ -133,7 +163,11 @@ fn seeds(start: u64, count: u64, jobs: usize, is_all: bool) -> bool {
     if !missing.is_empty() {
         println!("never came up: {}", missing.join(", "));
     }
-    batch.failed.is_none() && missing.is_empty()
+    let excused = if is_all { batch.stats.too_often_excused() } else { Vec::new() };
+    if !excused.is_empty() {
+        println!("too much is excused: {excused:?}");
+    }
+    batch.failed.is_none() && missing.is_empty() && excused.is_empty()
 }
 
 fn replay(name: &str) -> bool {

@@ -52,10 +52,31 @@ pub(crate) enum Deed {
     WaitBehindWriter,
     /// A server in quarantine has kept a reader.
     KeptReader,
+    /// Of the mode for leases that are moved.
+    Detach,
+    Attach,
+    AttachLate,
+    AttachCopy,
+    Crash,
+    Burst,
+    TakeOfFewer,
+    TakeOfMore,
+    /// A copy was attached where others wait for the lock.
+    AttachBesideWaiters,
+    /// A client that goes by the records has left a mark.
+    KeepAsRecorded,
+    /// The time in the records was set.
+    Raise,
+    Lower,
+    /// New servers were opened, or servers in use were not.
+    Open,
+    RefuseToOpen,
+    /// One has waited beside an endless crowd.
+    WaitBesideCrowd,
 }
 
 impl Deed {
-    pub(crate) const ALL: [Self; 39] = [
+    pub(crate) const ALL: [Self; 54] = [
         Self::Try,
         Self::WaitAtMost,
         Self::Wait,
@@ -95,8 +116,26 @@ impl Deed {
         Self::ReadTogether,
         Self::WaitBehindWriter,
         Self::KeptReader,
+        Self::Detach,
+        Self::Attach,
+        Self::AttachLate,
+        Self::AttachCopy,
+        Self::Crash,
+        Self::Burst,
+        Self::TakeOfFewer,
+        Self::TakeOfMore,
+        Self::AttachBesideWaiters,
+        Self::KeepAsRecorded,
+        Self::Raise,
+        Self::Lower,
+        Self::Open,
+        Self::RefuseToOpen,
+        Self::WaitBesideCrowd,
     ];
 
     /// Those from here on are of the mode for what several have together.
     pub(crate) const FIRST_TOGETHER: usize = Self::Read as usize;
+
+    /// Those from here on are of the mode for leases that are moved.
+    pub(crate) const FIRST_MOVED: usize = Self::Detach as usize;
 }

@@ -13,7 +13,7 @@ use crate::time::now;
 use crate::world::World;
 
 /// The keys of the resources; the third is reached through a namespace, too. The last are of what several have together.
-pub(crate) const NAMES: [&str; 6] = ["a", "b", "space:c", "s#0", "s#1", "e"];
+pub(crate) const NAMES: [&str; 7] = ["a", "b", "space:c", "s#0", "s#1", "e", "s#2"];
 /// The names of locks.
 pub(crate) const LOCKS: usize = 3;
 

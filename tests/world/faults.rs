@@ -53,10 +53,16 @@ pub(crate) enum FaultKind {
     OddToken,
     /// Another database of a server is flushed: its own data stays, and nobody is told that.
     FlushAnotherDatabase,
+    /// The memory of a server is full for a while.
+    MemoryFull,
+    /// The clients of a server lack the right to a command for a while.
+    RightTaken,
+    /// A client has a server forget tokens, by its clock.
+    ForgetTokens,
 }
 
 impl FaultKind {
-    pub(crate) const ALL: [Self; 25] = [
+    pub(crate) const ALL: [Self; 28] = [
         Self::RestartEmpty,
         Self::RestartOld,
         Self::Kill,
@@ -82,10 +88,18 @@ impl FaultKind {
         Self::LoadNothing,
         Self::OddToken,
         Self::FlushAnotherDatabase,
+        Self::MemoryFull,
+        Self::RightTaken,
+        Self::ForgetTokens,
     ];
 
     /// So many of them are drawn by chance; the others are of drills alone.
     pub(crate) const DRAWN: usize = 22;
+
+    /// Those from here on are of moved leases alone.
+    pub(crate) const FIRST_MOVED: usize = Self::MemoryFull as usize;
+    /// And those of the mode in which tokens are forgotten.
+    pub(crate) const FIRST_FORGETFUL: usize = Self::ForgetTokens as usize;
 }
 
 const TRIGGERS: [Trigger; 4] = [Trigger::At, Trigger::Grant, Trigger::Expiry, Trigger::Held];
@@ -178,6 +192,75 @@ impl Fault {
             // Keys go.
             _ => some(rng, &[Delete, Delete, Flush], &[grant], 4),
         }
+    }
+
+    /// The links of one client are cut one after the other, each for longer than a ttl, and one where another is whole again.
+    pub(crate) fn cuts(rng: &mut Rng) -> Vec<Self> {
+        let byte = |number: u64| u8::try_from(number).unwrap_or(u8::MAX);
+        // In 256ths of a run of eight ttls; an amount of 170 is one.
+        let (first, pause, server) = (rng.between(4, 12), rng.between(18, 23), rng.below(3));
+        let cut = |nth: u64| {
+            let amount = byte(2 * pause * 170 / 32 - rng.below(16));
+            let (at, target) = (byte(first + pause * nth), byte((server + nth) % 3));
+            Self { trigger: Trigger::At, nth: at, what: FaultKind::HoldUpBoth, target, amount }
+        };
+        (0..10).map(cut).collect()
+    }
+
+    /// Servers are full, or deny rights, one or more at a time.
+    pub(crate) fn denials(rng: &mut Rng) -> Vec<Self> {
+        let what = rng.pick(&[FaultKind::MemoryFull, FaultKind::RightTaken]);
+        let one = |rng: &mut Rng| {
+            let [nth, target, amount, ..] = rng.next().to_le_bytes();
+            let trigger = rng.pick(&[Trigger::At, Trigger::Grant, Trigger::Held]);
+            Self { trigger, nth: if trigger == Trigger::At { nth } else { nth % 5 }, what, target, amount }
+        };
+        (0..rng.between(1, 6)).map(|_| one(rng)).collect()
+    }
+
+    /// All servers are full, from a while after the beginning to the end.
+    pub(crate) fn full(rng: &mut Rng) -> Vec<Self> {
+        let nth = u8::try_from(rng.between(24, 64)).unwrap_or(u8::MAX);
+        let full =
+            |target, nth| Self { trigger: Trigger::At, nth, what: FaultKind::MemoryFull, target, amount: u8::MAX };
+        (0..3).flat_map(|server| [0, 100].map(|later| full(server, nth + later))).collect()
+    }
+
+    /// A server has no part in the first locks, and one of the two that have loses its data.
+    pub(crate) fn lost_token(rng: &mut Rng) -> Vec<Self> {
+        let byte = |number: u64| u8::try_from(number).unwrap_or(u8::MAX);
+        let (away, loses) = (rng.below(3), rng.between(1, 2));
+        let fault = |trigger, nth, what, server: u64, amount| Self {
+            trigger,
+            nth,
+            what,
+            target: byte(server % 3),
+            amount: byte(amount),
+        };
+        let what = rng.pick(&[FaultKind::RestartEmpty, FaultKind::Flush, FaultKind::FailOver]);
+        let (nth, amount) = (byte(rng.below(4)), rng.below(16));
+        vec![
+            fault(Trigger::At, 0, FaultKind::Kill, away, rng.between(4, 24)),
+            fault(Trigger::Grant, nth, what, away + loses, amount),
+        ]
+    }
+
+    /// Servers forget tokens, some at one moment and some alone, by the clock of any client.
+    pub(crate) fn forgets(rng: &mut Rng) -> Vec<Self> {
+        let byte = |number: u64| u8::try_from(number).unwrap_or(u8::MAX);
+        let mut plan = Vec::new();
+        for _ in 0..rng.between(4, 10) {
+            let (trigger, nth) = match rng.pick(&[Trigger::At, Trigger::Held, Trigger::Grant]) {
+                Trigger::At => (Trigger::At, byte(rng.below(256))),
+                trigger => (trigger, byte(rng.below(10))),
+            };
+            let (first, count, client, amount) = (rng.below(3), rng.pick(&[1, 2, 3, 3]), rng.below(3), rng.below(256));
+            plan.extend((first..first + count).map(|server| {
+                let target = byte(24 * client + server % 3);
+                Self { trigger, nth, what: FaultKind::ForgetTokens, target, amount: byte(amount) }
+            }));
+        }
+        plan
     }
 
     /// One connection after the other breaks between a client and a server, and what they carried comes late.

@@ -6,7 +6,7 @@ use redquorum::testing::simulation::value_of;
 use redquorum::{AllLeases, Guard, LeaseView};
 
 use crate::demand::Demand;
-use crate::history::Hold;
+use crate::history::{Attached, Hold};
 use crate::world::World;
 
 impl World {
@@ -28,19 +28,21 @@ impl World {
         what: (u8, bool, Option<Duration>),
         lease: &LeaseView,
     ) -> usize {
-        self.give(client, what, false, lease)
+        self.give(client, what, false, None, lease)
     }
 
     /// The same, for a user that reads.
     pub(crate) fn given_to_reader(&self, client: (usize, u64), resources: u8, lease: &LeaseView) -> usize {
-        self.give(client, (resources, false, None), true, lease)
+        self.give(client, (resources, false, None), true, None, lease)
     }
 
-    fn give(
+    /// `attached` if it was moved here.
+    pub(crate) fn give(
         &self,
         (client, life): (usize, u64),
         (resources, has_holder, max_hold): (u8, bool, Option<Duration>),
         reads: bool,
+        attached: Option<Attached>,
         lease: &LeaseView,
     ) -> usize {
         let at = self.at();
@@ -69,6 +71,7 @@ impl World {
             lease: Some(lease.clone()),
             reads,
             shares: false,
+            attached,
             was_over: false,
             is_listened_to: false,
             over_at: None,

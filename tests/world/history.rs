@@ -1,6 +1,6 @@
 //! What has happened: counted, hashed, and told line by line on request.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use redquorum::{FencingToken, LeaseView};
@@ -10,7 +10,6 @@ use crate::demand::NAMES;
 use crate::faults::FaultKind;
 use crate::invariants::kept::Kept;
 use crate::invariants::line::Waiting;
-use crate::invariants::taken::Taken;
 use crate::stats::Stats;
 
 /// A lock that was given to a user.
@@ -34,6 +33,8 @@ pub(crate) struct Hold {
     pub(crate) reads: bool,
     /// It shares the lease of an earlier lock of the same holder in its client (P23).
     pub(crate) shares: bool,
+    /// It was attached (P32).
+    pub(crate) attached: Option<Attached>,
     /// It was seen to be over.
     pub(crate) was_over: bool,
     /// A user waits for its loss; when it was first seen to be over meanwhile.
@@ -41,14 +42,20 @@ pub(crate) struct Hold {
     pub(crate) over_at: Option<Duration>,
 }
 
+/// How a lease came here.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attached {
+    /// When it was asked for, in true time.
+    pub(crate) since: Duration,
+    /// Later than its ttl.
+    pub(crate) is_late: bool,
+}
+
 /// What a user must answer for after a fault: when it was, in true time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
     pub(crate) at: Duration,
     pub(crate) what: FaultKind,
-    pub(crate) client: usize,
-    /// Clients that were connected to the server, one bit for each.
-    pub(crate) witnesses: u8,
 }
 
 impl Hold {
@@ -60,7 +67,8 @@ impl Hold {
 
     /// Whether both may be valid at one time.
     pub(crate) fn may_be_beside(&self, other: &Self) -> bool {
-        (self.reads && other.reads) || self.shares_with(other)
+        let is_copy = self.attached.or(other.attached).is_some() && self.value == other.value;
+        (self.reads && other.reads) || self.shares_with(other) || is_copy
     }
 
     pub(crate) fn is_valid(&self) -> bool {
@@ -73,17 +81,27 @@ pub(crate) struct History {
     pub(crate) hash: u64,
     pub(crate) stats: Stats,
     pub(crate) violation: Option<Violation>,
+    /// All invariants that were broken; and the one that is off.
+    pub(crate) broken: BTreeSet<&'static str>,
+    pub(crate) off: Option<&'static str>,
     pub(crate) log: Option<Vec<String>>,
     pub(crate) holds: Vec<Hold>,
+    /// Those that were valid at once although no rule is broken, in the order in which they were given.
+    pub(crate) excused_pairs: Vec<[usize; 2]>,
     pub(crate) marks: Vec<Mark>,
     /// The token under which each candidate was given the lead, by what it says of itself.
     pub(crate) leaders: BTreeMap<String, (FencingToken, Duration)>,
     /// After the faults a user has written beside constant readers.
     pub(crate) is_written: bool,
+    /// How many have come to be a crowd, and whether one has got in beside it.
+    pub(crate) in_crowd: usize,
+    pub(crate) is_beside_crowd: bool,
     /// What was left behind with `keep_for`.
     pub(crate) kept: Vec<Kept>,
-    /// What a user wanted to take away by force.
-    pub(crate) taken: Vec<Taken>,
+    /// The values of leases that were detached: a copy may be attached behind a release.
+    pub(crate) detached: Vec<Vec<u8>>,
+    /// Clients whose processes have crashed.
+    pub(crate) crashed: Vec<(usize, u64)>,
     /// Clients whose shutdown has ended, by machine and which of its clients.
     pub(crate) shut_down: Vec<(usize, u64)>,
     /// Who stands in the line of a client, and how many have.
@@ -112,6 +130,10 @@ impl History {
     }
 
     pub(crate) fn violate(&mut self, at: Duration, invariant: &'static str, what: String) {
+        if self.off == Some(invariant) {
+            return;
+        }
+        self.broken.insert(invariant);
         self.note(at, "VIOLATION", [0; 2], || format!("{invariant}: {what}"));
         self.violation.get_or_insert(Violation { invariant, what });
     }

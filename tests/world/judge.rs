@@ -2,17 +2,22 @@
 //! answer was there, and what each server had forgotten by then. The invariants judge by it.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::time::Duration;
 
 use redquorum::FencingToken;
-use redquorum::testing::simulation::{KeyState, Said, Step, StepKind};
+use redquorum::testing::simulation::{Denial, KeyState, Said, Step, StepKind};
 
 use crate::deeds::Deed;
 use crate::faults::FaultKind;
 use crate::invariants::nobody::AcquiredTogether;
 use crate::invariants::rivals::Refusal;
+use crate::movers::Moved;
 use crate::net::{Connection, Passed, Way, last_passed, passed};
 use crate::world::World;
+
+/// For how long a clock that was stepped or stood still may leave its clients in doubt about another.
+const HIDDEN: Duration = Duration::from_secs(4);
 
 /// As far ahead of the clock a token of one server alone is followed, with room for clocks that differ.
 const BELIEVED: Duration = Duration::from_secs(50);
@@ -27,12 +32,20 @@ pub(crate) struct Judge {
     pub(crate) accidents: Vec<Accident>,
     /// After how many commands the keys of locks were deleted on which server.
     pub(crate) deleted: Vec<(usize, u64)>,
+    /// The same, for tokens that were stored by hand.
+    odd_tokens: Vec<(usize, u64)>,
+    /// What a server has denied, and from which of its commands to which.
+    pub(crate) denials: Vec<(usize, Range<u64>, Denial)>,
+    /// On which server an operator has set a shorter time, when, and what was allowed before (P29).
+    pub(crate) lowered: Vec<(usize, Duration, [Duration; 2])>,
     /// What stood in the way of rounds.
     pub(crate) refusals: Vec<Refusal>,
     /// Plain sets whose token has not come yet: over which connection, and of which value.
     /// Who acquires several names together.
     pub(crate) together: Vec<AcquiredTogether>,
     unraised: Vec<(u64, Vec<u8>, Vec<u8>)>,
+    /// The floor of each server at its last step, and how many accidents it had had.
+    floors: HashMap<usize, (Option<FencingToken>, usize)>,
 }
 
 /// A connection of a client.
@@ -54,10 +67,11 @@ impl Connected {
     }
 }
 
-/// What befell a server, after so many of its commands.
+/// What befell a server, after so many of its commands, or the clock of a client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Accident {
     pub(crate) server: usize,
+    pub(crate) client: usize,
     pub(crate) command: u64,
     pub(crate) at: Duration,
     pub(crate) what: FaultKind,
@@ -80,6 +94,10 @@ pub(crate) struct Rounds {
     pub(crate) client: Option<(usize, u64)>,
     /// The servers on which it was released, one bit for each.
     pub(crate) released: u8,
+    /// It was detached (P32).
+    pub(crate) moved: Option<Moved>,
+    /// Who has attached it.
+    pub(crate) attached: Vec<(usize, u64)>,
     /// It is a reader's.
     pub(crate) reads: bool,
 }
@@ -111,6 +129,8 @@ pub(crate) struct Vote {
     pub(crate) at: Duration,
     pub(crate) token: Option<FencingToken>,
     pub(crate) ttl: Duration,
+    /// The longest ttl that the record allows under which it was given.
+    pub(crate) longest_ttl: Option<Duration>,
     /// Whether the key and a larger token were stored by it.
     pub(crate) is_whole: bool,
     /// Whether another value was there.
@@ -151,12 +171,6 @@ impl Judge {
     pub(crate) fn connect(&mut self, client: (usize, u64), server: usize, connection: &Connection) -> u64 {
         self.connections.push(Connected { client, server, connection: connection.clone() });
         self.connections.len() as u64 - 1
-    }
-
-    /// The last connection of a client to a server.
-    pub(crate) fn newest(&self, client: usize, server: usize) -> Option<u64> {
-        let is_its = |connected: &Connected| (connected.client.0, connected.server) == (client, server);
-        self.connections.iter().rposition(is_its).map(|at| at as u64)
     }
 
     /// When the client has read the answer.
@@ -241,6 +255,49 @@ impl Judge {
             && (is_deleted || !of_others.flat_map(|other| &other.votes).any(is_others))
     }
 
+    /// How many servers still had the key when this client asked for it to be kept.
+    pub(crate) fn kept_by(&self, value: &[u8], client: (usize, u64)) -> usize {
+        let votes = self.votes(value);
+        let keeps = |vote: &&Vote| vote.keeps() && self.asked_by(vote) == Some(client);
+        let servers = votes.iter().filter(keeps).fold(0_u8, |servers, vote| servers | 1 << vote.server);
+        servers.count_ones() as usize
+    }
+
+    /// What befell a server between two of its votes.
+    pub(crate) fn accidents_between(&self, [first, second]: [&Vote; 2]) -> impl Iterator<Item = &Accident> {
+        let (server, commands) = (first.server, first.command..second.command);
+        let is_between = move |accident: &&Accident| accident.server == server && commands.contains(&accident.command);
+        self.accidents.iter().filter(is_between)
+    }
+
+    /// Whether the key of a lease was taken away between two votes of a server, by hand or by another client: also by one that has
+    /// attached a copy of it (P32), unless that is who holds it.
+    pub(crate) fn is_taken_away(
+        &self,
+        value: &[u8],
+        holder: Option<(usize, u64)>,
+        [first, second]: [&Vote; 2],
+    ) -> bool {
+        let is_between = |server, command| server == first.server && (first.command..second.command).contains(&command);
+        let Some(rounds) = self.rounds.get(value) else { return false };
+        let is_by_another = |vote: &Vote| {
+            let is_release = matches!(vote.kind, StepKind::Release | StepKind::ReaderLeaves);
+            let by = self.asked_by(vote);
+            let has_copy = by != holder && by.is_some_and(|by| rounds.attached.contains(&by));
+            is_release && is_between(vote.server, vote.command) && (by != rounds.client || has_copy)
+        };
+        self.deleted.iter().any(|(server, command)| is_between(*server, *command))
+            || rounds.votes.iter().any(is_by_another)
+    }
+
+    /// Whether tokens were stored by hand between them.
+    pub(crate) fn has_odd_token(&self, [first, second]: [&Vote; 2]) -> bool {
+        let is_between = |(server, command): &(usize, u64)| {
+            *server == first.server && (first.command..second.command).contains(command)
+        };
+        self.odd_tokens.iter().any(is_between)
+    }
+
     /// Whether anything befell a server, or any of them, or the clock of a client, since: its answers may not count then, whatever they say.
     pub(crate) fn is_doubted(&self, server: Option<usize>, since: Duration) -> bool {
         let is_about = |accident: &Accident| {
@@ -248,6 +305,11 @@ impl Judge {
             is_of_client || server.is_none_or(|server| accident.server == server)
         };
         self.accidents.iter().any(|accident| is_about(accident) && accident.at >= since)
+    }
+
+    /// All votes for a value.
+    pub(crate) fn votes(&self, value: &[u8]) -> &[Vote] {
+        self.rounds.get(value).map_or(&[], |rounds| &rounds.votes)
     }
 
     /// What is known of a value.
@@ -352,6 +414,7 @@ impl Judge {
             at: step.at,
             token: step.token,
             ttl: step.ttl,
+            longest_ttl: step.before.longest_ttl,
             is_whole: is_larger(&step.before, step) && step.kind != StepKind::Set,
             is_others: step.before.value.as_ref().is_some_and(|there| *there != step.value),
             is_stale: step.stale.is_some_and(|stored| Duration::from_micros(stored.clock_us()) <= step.wall + BELIEVED),
@@ -359,6 +422,8 @@ impl Judge {
             doubt: self.doubt(server, step, max_ttl),
         };
         if step.kind == StepKind::Set {
+            // Where the right to the former one's token was missing it never comes.
+            self.unraised.retain(|(connection, key, _)| (*connection, key) != (step.connection, &step.key));
             self.unraised.push((step.connection, step.key.clone(), step.value.clone()));
         }
         self.note_refusal(step, &vote);
@@ -371,6 +436,41 @@ impl Judge {
         rounds.votes.push(vote);
     }
 
+    /// What a server denied when it did this.
+    pub(crate) fn denied(&self, server: usize, step: &Step) -> Option<Denial> {
+        let is_then =
+            |(of, commands, _): &&(usize, Range<u64>, Denial)| *of == server && commands.contains(&(step.command - 1));
+        self.denials.iter().find(is_then).map(|(.., denial)| *denial)
+    }
+
+    /// It denies nothing any more, after so many commands.
+    pub(crate) fn ends_denial(&mut self, server: usize, command: u64) {
+        let of_it = self.denials.iter_mut().filter(|(of, commands, _)| *of == server && commands.end == u64::MAX);
+        of_it.for_each(|(_, commands, _)| commands.end = command);
+    }
+
+    /// Whether a server whose memory is full has let somebody in.
+    pub(crate) fn is_let_in(&self, server: usize, step: &Step) -> Option<(&'static str, String)> {
+        let lets_in = matches!(step.kind, StepKind::Acquire | StepKind::ReaderComes | StepKind::Set);
+        let was_in = step.before.value.as_ref() == Some(&step.value)
+            || step.before.readers.iter().any(|(member, _)| *member == step.value);
+        let is_wrong =
+            lets_in && step.said == Said::Yes && !was_in && self.denied(server, step) == Some(Denial::Memory);
+        is_wrong.then(|| ("a full server lets nobody in", format!("server {server}: {step:?}")))
+    }
+
+    /// P13: whether the floor is lower than it was, though the server has lost no data.
+    pub(crate) fn has_floor_fallen(&mut self, server: usize, step: &Step) -> Option<(&'static str, String)> {
+        let is_before = |accident: &&Accident| accident.server == server && accident.command < step.command;
+        let accidents = self.accidents.iter().filter(is_before).count();
+        let (floor, until) = self.floors.insert(server, (step.after.floor, accidents))?;
+        let what = || format!("of server {server}, from {floor:?} to {:?}", step.before.floor);
+        // One that is further ahead than a day counts as none (P12).
+        let wall_us = u64::try_from(step.wall.as_micros()).unwrap_or(u64::MAX);
+        let counts = floor.is_some_and(|floor| !floor.is_ahead_of(wall_us));
+        (accidents == until && counts && step.before.floor < floor).then(|| ("the floor never falls", what()))
+    }
+
     /// The token that goes with a plain set.
     fn note_token(&mut self, step: &Step) {
         let is_it = |(connection, key, _): &(u64, Vec<u8>, Vec<u8>)| (*connection, key) == (step.connection, &step.key);
@@ -379,7 +479,8 @@ impl Judge {
         let votes = self.rounds.get_mut(&value).map(|rounds| &mut rounds.votes);
         let set = votes.into_iter().flatten().rfind(|vote| vote.connection == step.connection);
         if let Some(vote) = set {
-            (vote.ends, vote.token, vote.is_whole) = (step.ends, step.token, step.said == Said::Yes);
+            (vote.ends, vote.token) = (step.ends, step.token);
+            vote.is_whole = step.said == Said::Yes && step.token > step.before.floor;
             // Unless a user has deleted the key in between: then something else is wrong.
             vote.is_stale = vote.said == Said::Yes && !vote.is_whole && step.before.value.as_ref() == Some(&value);
         }
@@ -391,11 +492,12 @@ impl Judge {
         let mine =
             self.accidents.iter().filter(|accident| accident.server == server && accident.command < step.command);
         let least = max_ttl * 98 / 100;
-        let steps = mine.clone().filter(|accident| accident.what == FaultKind::StepForward);
-        if let Some(stepped) = steps.clone().next_back() {
-            // It counts the time otherwise than by waiting; but one that knew its clock knows that it was stepped.
-            return self.noticeable(stepped, step).filter(|_| step.at < stepped.at + least);
-        }
+        let steps = || mine.clone().filter(|accident| accident.what == FaultKind::StepForward);
+        // A server that is stepped in its quarantine has waited for less.
+        let skipped = |since: Duration| {
+            let later = steps().filter(|stepped| stepped.at >= since);
+            later.map(|stepped| Duration::from_micros(stepped.step_us.unsigned_abs())).sum::<Duration>()
+        };
         // An old copy that comes back into the same process is seen only by who is connected, and is told of it; and of two
         // losses in a row only by who has seen the record of in between, which may be what comes back (A7).
         let is_used = |accident: &Accident| {
@@ -414,18 +516,40 @@ impl Judge {
         };
         let comes_unseen = |accident: &Accident| comes_unseen(accident.what) || is_hidden(accident);
         let is_seen = |accident: &Accident| !comes_unseen(accident) || is_used(accident);
+        let is_waiting = |accident: &Accident| step.at + skipped(accident.at) < accident.at + least;
         let is_forgotten =
-            mine.clone().any(|accident| loses(accident.what) && step.at < accident.at + least && is_seen(accident));
-        is_forgotten.then_some(Duration::MAX)
+            mine.clone().any(|accident| loses(accident.what) && is_waiting(accident) && is_seen(accident));
+        // What was granted under a longer time is waited for where that was made shorter (P29).
+        let is_early = |(of, at, [former, shorter]): &(usize, Duration, [Duration; 2])| {
+            let is_skipped = || steps().any(|stepped| stepped.at >= *at);
+            *of == server
+                && !is_skipped()
+                && step.before.longest_ttl == Some(*shorter)
+                && *at <= step.at
+                && step.at < *at + *former * 98 / 100
+        };
+        if is_forgotten || self.lowered.iter().any(is_early) {
+            return Some(Duration::MAX);
+        }
+        // One that knew its clock knows that it was stepped.
+        let stepped = steps().next_back().filter(|stepped| step.at < stepped.at + least)?;
+        self.noticeable(stepped, step)
     }
 
     /// P17: if the client that asked has seen the clock of the server before it was stepped, and no other clock
     /// leaves room for doubt, by how much the step is larger than what else explains it. An answer that takes as long hides it.
     fn noticeable(&self, stepped: &Accident, step: &Step) -> Option<Duration> {
         let asks = self.connections.get(usize::try_from(step.connection).ok()?)?;
-        let clocks =
-            self.accidents.iter().filter(|accident| crate::invariants::promises::is_about_a_clock(accident.what));
-        if clocks.count() > 1 {
+        // A clock of its own that stood still looks the same, and so do several that were stepped at once (A2, A4).
+        let hides = |accident: &&Accident| {
+            let is_of_another = match accident.what {
+                FaultKind::StepForward => accident.server != stepped.server,
+                FaultKind::StandStill => accident.client == asks.client.0,
+                _ => false,
+            };
+            is_of_another && accident.at + HIDDEN >= stepped.at
+        };
+        if self.accidents.iter().any(|accident| hides(&accident)) {
             return None;
         }
         let client = |connection: u64| &self.connections[usize::try_from(connection).unwrap_or(0)];
@@ -446,7 +570,12 @@ impl Judge {
         if self.accidents.iter().any(restarted) {
             return None;
         }
-        let gained = Duration::from_micros(u64::try_from(stepped.step_us).unwrap_or(0));
+        // What was set back since is gained no more.
+        let since = |accident: &&Accident| {
+            accident.server == stepped.server && (sample.command..step.command).contains(&accident.command)
+        };
+        let gained_us: i64 = self.accidents.iter().filter(since).map(|accident| accident.step_us).sum();
+        let gained = Duration::from_micros(u64::try_from(gained_us).unwrap_or(0));
         let width = self.heard(sample).map_or(Duration::ZERO, |heard| heard.at.saturating_sub(sample.sent.at));
         gained.checked_sub(Duration::from_millis(20) + (step.at - seen) / 50 + width).filter(|rest| !rest.is_zero())
     }
@@ -468,7 +597,7 @@ fn is_larger(before: &KeyState, step: &Step) -> bool {
     let is_made_by_a_clock = |token: &FencingToken| Duration::from_micros(token.clock_us()) <= step.wall + day;
     let stored = before.token.filter(is_made_by_a_clock);
     match step.kind {
-        StepKind::Acquire => stored.is_none_or(|stored| step.token > Some(stored)),
+        StepKind::Acquire => step.token > stored.max(before.floor),
         _ => true,
     }
 }
@@ -506,6 +635,8 @@ impl World {
                 judge.note(index, step, self.scenario.max_ttl);
                 broken.extend(judge.is_for_nobody(step, self.scenario.instance_timeout).filter(|_| is_as_it_went));
                 broken.extend(judge.is_behind_its_release(index, step));
+                broken.extend(judge.has_floor_fallen(index, step));
+                broken.extend(judge.is_let_in(index, step));
             }
             drop(judge);
             for (invariant, what) in broken {
@@ -522,9 +653,15 @@ impl World {
     }
 
     /// Something happens to a server.
-    pub(crate) fn note_accident(&self, server: usize, what: FaultKind, step_us: i64) {
+    pub(crate) fn note_accident(&self, (server, client): (usize, usize), what: FaultKind, step_us: i64) {
         let command = self.servers[server].commands();
         let (at, mut judge) = (self.at(), self.judge());
-        judge.accidents.push(Accident { server, command, at, what, step_us });
+        judge.accidents.push(Accident { server, client, command, at, what, step_us });
+    }
+
+    /// A user stores tokens on a server by hand.
+    pub(crate) fn note_odd_tokens(&self, server: usize) {
+        let command = self.servers[server].commands();
+        self.judge().odd_tokens.push((server, command));
     }
 }

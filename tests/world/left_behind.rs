@@ -25,7 +25,7 @@ impl World {
             return;
         }
         let world = Arc::downgrade(self);
-        let Some(redlock) = self.left_behind() else { return };
+        let redlock = self.left_behind();
         tokio::spawn(async move {
             while world.upgrade().is_some_and(|world| !world.is_calm()) {
                 if redlock.instances().iter().any(|known| known.admission == AdmissionStatus::Refused) {
@@ -36,7 +36,7 @@ impl World {
         });
     }
 
-    fn left_behind(&self) -> Option<Redlock> {
+    fn left_behind(&self) -> Redlock {
         let scenario = &self.scenario;
         let clock = Arc::new(MachineClock::driven_by(now, scenario.clocks[0].1, 0));
         let link =
@@ -53,12 +53,7 @@ impl World {
         };
         let (ttl, instance_timeout) = (scenario.max_ttl / 4, scenario.instance_timeout);
         let built = builder(self.servers.len(), clock, dial).ttl(ttl).max_ttl(ttl).instance_timeout(instance_timeout);
-        match built.quorum(scenario.quorum).order_between_clients(false).build() {
-            Ok(built) => Some(built),
-            Err(error) => {
-                self.violate("a client can be built", error.to_string());
-                None
-            }
-        }
+        let built = built.quorum(scenario.quorum).order_between_clients(false).build();
+        built.expect("settings that fit each other")
     }
 }

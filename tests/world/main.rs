@@ -7,6 +7,8 @@
 mod batch;
 mod chaos;
 mod cli;
+mod crowds;
+mod cut;
 mod deeds;
 mod demand;
 mod faults;
@@ -15,9 +17,13 @@ mod history;
 mod invariants;
 mod judge;
 mod left_behind;
+#[path = "../shared/lua.rs"]
+mod lua;
+mod movers;
 mod net;
 mod operator;
 mod planted;
+mod recorder;
 #[path = "../shared/rng.rs"]
 mod rng;
 mod runner;

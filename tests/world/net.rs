@@ -197,13 +197,6 @@ impl Link {
         Duration::from_millis(most + if slow_permille > 0 { slow } else { 0 })
     }
 
-    /// Whether there is a connection, and none that is about to break: what a server pushes then may not arrive.
-    pub(crate) fn is_heard(&self) -> bool {
-        let state = self.lock();
-        let is_whole = |pipe: &Pipe| !pipe.is_ended && pipe.breaks_after.is_none();
-        state.newest.as_ref().is_some_and(|connection| lock(connection).iter().all(is_whole))
-    }
-
     /// Whether there is a connection.
     pub(crate) fn is_connected(&self) -> bool {
         let state = self.lock();
@@ -211,8 +204,8 @@ impl Link {
     }
 
     /// What was sent behind a release.
-    pub(crate) fn sent_violation(&self) -> Option<String> {
-        self.lock().sent.as_mut()?.violation.take()
+    pub(crate) fn sent_violations(&self) -> Vec<(Vec<u8>, String)> {
+        self.lock().sent.as_mut().map(|sent| std::mem::take(&mut sent.violations)).unwrap_or_default()
     }
 
     /// When the client has asked over the present connection since it has heard anything over it.

@@ -12,7 +12,6 @@ use crate::invariants::bounds::Watch;
 use crate::invariants::taken::Taken;
 use crate::rng::Rng;
 use crate::scenario::Part;
-use crate::time::now;
 use crate::world::World;
 
 pub(crate) struct Operator {
@@ -31,7 +30,7 @@ impl Operator {
             let pause = self.some_time(1);
             sleep(pause).await;
             let machine = self.rng.index(self.world.machines.len());
-            let resource = self.rng.index(NAMES.len());
+            let resource = self.rng.index(NAMES.len() - 1);
             self.world.machines[machine].awake().await;
             if let Some((client, _)) = self.world.client(machine) {
                 self.look(machine, &client, resource).await;
@@ -65,9 +64,8 @@ impl Operator {
 
     async fn take_away(&self, machine: usize, client: &Redlock, resource: usize, by: &CurrentHolder) {
         let world = &self.world;
-        let taken = Taken::new(1 << resource, now(), by);
+        let taken = Taken::new(1 << resource, by);
         let held = world.held_by(&taken, by);
-        world.history().taken.push(taken);
         world.history().stats.did(Deed::ForceRelease);
         let watch = Watch::begin(world, machine);
         let Ok(forced) = client.force_release(NAMES[resource], by).await else { return };

@@ -57,6 +57,17 @@ pub(crate) fn run_world(scenario: Scenario, told: bool) -> Arc<World> {
     world
 }
 
+/// A world in which this happens and nothing else.
+pub(crate) fn with_world(scenario: Scenario, happens: impl AsyncFnOnce(Arc<World>)) -> Arc<World> {
+    time::begin();
+    let main = PausedRuntime::new(Duration::ZERO);
+    main.block_on(async {
+        let world = World::new(scenario, false);
+        happens(Arc::clone(&world)).await;
+        world
+    })
+}
+
 fn run_apart(main: &PausedRuntime, world: &Arc<World>, client: usize) {
     time::enter(main.began);
     let mut lives = main.runtime.spawn(live(Arc::clone(world)));

@@ -10,6 +10,12 @@ const ERA_US: u64 = 1_750_000_000_000_000;
 
 const TWO_DAYS_US: u64 = 2 * 24 * 60 * 60 * 1_000_000;
 
+/// So far behind a client still proposes tokens by its own clock.
+const BEHIND_US: i64 = 900_000;
+
+/// By so much clocks of clients and servers are off that follow no other.
+const FAR_OFF_US: i64 = 10 * 60 * 1_000_000;
+
 /// The drift that clients are told to expect, in ppm.
 pub(crate) const DRIFT_PPM: u32 = 10_000;
 
@@ -27,8 +33,6 @@ pub(crate) struct Scenario {
     pub(crate) delays: Delays,
     /// The servers are new: they have no records.
     pub(crate) fresh: bool,
-    /// Wall clocks of clients are far apart: the order of tokens then rests on the stored ones alone.
-    pub(crate) far_wall_clocks: bool,
     /// By rate, in ppm, and wall clock, in microseconds: servers, then clients.
     pub(crate) clocks: Vec<(i64, u64)>,
     /// Whether instances that may have forgotten do not vote.
@@ -54,6 +58,12 @@ pub(crate) struct Scenario {
     pub(crate) is_narrow: bool,
     /// The same servers, clients and faults, with users who read, write, take permits and lead.
     pub(crate) is_together: bool,
+    /// Of these, one whose users move leases, and crash.
+    pub(crate) is_moved: bool,
+    /// Of those, one whose clients have two longest ttls, beside an operator who changes the records.
+    pub(crate) is_operated: bool,
+    /// One user, whose links are cut one after the other, or whose servers are full.
+    pub(crate) is_cut: bool,
     pub(crate) plan: Vec<Fault>,
 }
 
@@ -77,6 +87,15 @@ impl Delays {
         let (least, most) = rng.pick(&[(0, 3), (1, 10), (5, 30)]);
         Self { least, most, slow_permille: rng.pick(&[0, 10, 50]), slow: rng.pick(&[50, 300]) }
     }
+
+    fn draw_narrow(rng: &mut Rng) -> Self {
+        match rng.below(4) {
+            0 => Self { least: 0, most: 0, ..Self::CALM },
+            1 => Self { least: 0, most: 1, ..Self::CALM },
+            2 => Self { least: 1, most: 5, ..Self::CALM },
+            _ => Self { least: 0, most: 3, slow_permille: 20, slow: 100 },
+        }
+    }
 }
 
 /// Two clocks that differ by the drift at most: each may be off by this much.
@@ -90,9 +109,21 @@ pub(crate) const NARROW: u64 = 1 << 62;
 /// The same of the mode for what several have together; `t0`, `t1` ..
 pub(crate) const TOGETHER: u64 = 1 << 63;
 
+/// The same of the mode for leases that are moved; `m0`, `m1` ..
+pub(crate) const MOVED: u64 = TOGETHER | NARROW;
+
+/// The same of the mode in which links are cut; `c0`, `c1` ..
+pub(crate) const CUT: u64 = MOVED | 1 << 61;
+
+/// The same of the mode in which tokens are forgotten, by clocks that are apart; `f0`, `f1` ..
+pub(crate) const FORGETFUL: u64 = CUT | 1 << 60;
+
 /// A seed as people read it.
 pub(crate) fn seed_name(seed: u64) -> String {
     match seed {
+        FORGETFUL.. => format!("f{}", seed - FORGETFUL),
+        CUT.. => format!("c{}", seed - CUT),
+        MOVED.. => format!("m{}", seed - MOVED),
         TOGETHER.. => format!("t{}", seed - TOGETHER),
         NARROW.. => format!("n{}", seed - NARROW),
         _ => seed.to_string(),
@@ -102,22 +133,24 @@ pub(crate) fn seed_name(seed: u64) -> String {
 /// A seed as people write it.
 pub(crate) fn seed_of(name: &str) -> Option<u64> {
     let number = |name: &str| name.parse::<u64>().ok();
-    match (name.strip_prefix('n'), name.strip_prefix('t')) {
-        (Some(name), _) => Some(NARROW + number(name)?),
-        (_, Some(name)) => Some(TOGETHER + number(name)?),
-        _ => number(name),
-    }
+    let modes = [('n', NARROW), ('t', TOGETHER), ('m', MOVED), ('c', CUT), ('f', FORGETFUL)];
+    let of_mode = |(letter, base)| Some(base + number(name.strip_prefix(letter)?)?);
+    modes.into_iter().find_map(of_mode).or_else(|| number(name))
 }
 
 impl Scenario {
     /// The scenario of a seed, with the faults that the seed plans or those that are given.
     pub(crate) fn new(seed: u64, plan: Option<&[Fault]>) -> Self {
-        if seed >= TOGETHER {
-            return Self::together(seed, plan);
+        match seed {
+            FORGETFUL.. => Self::forgetful(seed, plan),
+            CUT.. => Self::cut(seed, plan),
+            TOGETHER.. => Self::together(seed, plan),
+            NARROW.. => Self::narrow(seed, plan),
+            _ => Self::rich(seed, plan),
         }
-        if seed >= NARROW {
-            return Self::narrow(seed, plan);
-        }
+    }
+
+    fn rich(seed: u64, plan: Option<&[Fault]>) -> Self {
         let rng = &mut Rng::new(seed);
         let drill = rng.percent(15);
         let servers = if drill { 3 } else { rng.pick(&[3, 3, 3, 5]) };
@@ -164,7 +197,6 @@ impl Scenario {
             chaos: Duration::from_millis(chaos),
             delays,
             fresh,
-            far_wall_clocks,
             clocks,
             admission,
             quorum,
@@ -178,6 +210,9 @@ impl Scenario {
             is_steady: false,
             is_narrow: false,
             is_together: false,
+            is_moved: false,
+            is_operated: false,
+            is_cut: false,
             plan: plan.map_or(planned, <[Fault]>::to_vec),
         }
     }
@@ -190,16 +225,69 @@ impl Scenario {
         // Nor by a clock that is days off.
         narrow.clocks.iter_mut().for_each(|(_, wall_us)| *wall_us = ERA_US.max(*wall_us));
         let rng = &mut Rng::new(seed ^ 0x746f_6765_7468_6572);
+        let (is_moved, apart) = (seed >= MOVED, &mut Rng::new(seed ^ 0x6d6f_7665_0000_0000));
+        let (is_operated, is_fresh, is_denied) = (apart.percent(25), apart.percent(30), apart.percent(30));
+        let is_operated = is_moved && is_operated;
+        if is_moved && is_denied && plan.is_none() {
+            narrow.plan.extend(Fault::denials(apart));
+        }
         Self {
             users: narrow.clients + rng.index(3),
-            chaos: narrow.ttl * 4,
+            max_ttl: if is_operated { narrow.ttl * 2 } else { narrow.max_ttl },
+            fresh: is_operated && is_fresh,
+            chaos: narrow.ttl * if is_operated { 8 } else { 4 },
             in_order: rng.pick(&[None, Some(1), Some(1)]),
             has_left_behind: false,
             is_steady: false,
             is_narrow: false,
             is_together: true,
+            is_moved,
+            is_operated,
             ..narrow
         }
+    }
+
+    /// The scenario of a seed of the mode in which the links of a client are cut, and nothing else happens.
+    fn cut(seed: u64, plan: Option<&[Fault]>) -> Self {
+        let narrow = Self::narrow(seed, plan);
+        let rng = &mut Rng::new(seed);
+        let cuts = if seed.is_multiple_of(4) { Fault::full(rng) } else { Fault::cuts(rng) };
+        Self {
+            users: 1,
+            chaos: narrow.ttl * 8,
+            delays: Delays::CALM,
+            clocks: narrow.clocks.iter().map(|_| (0, ERA_US)).collect(),
+            has_left_behind: false,
+            is_steady: false,
+            is_cut: true,
+            plan: plan.map_or(cuts, <[Fault]>::to_vec),
+            ..narrow
+        }
+    }
+
+    /// The scenario of a seed of the mode in which tokens are forgotten: a narrow one, with clocks of clients that are behind or far
+    /// off, and in some with a server's that is.
+    fn forgetful(seed: u64, plan: Option<&[Fault]>) -> Self {
+        let rng = &mut Rng::new(seed ^ 0x666f_7267_6574_6675);
+        let narrow = Self::narrow(seed, plan);
+        let mut planned = if rng.percent(60) { narrow.plan.clone() } else { Vec::new() };
+        planned.retain(|fault| fault.what != FaultKind::OddToken);
+        planned.extend(Fault::forgets(rng));
+        let mut clocks: Vec<_> = narrow.clocks.iter().map(|(rate, _)| (*rate, ERA_US + rng.below(20_000))).collect();
+        if rng.percent(30) {
+            clocks[0].1 = clocks[0].1.saturating_add_signed(rng.pick(&[-FAR_OFF_US, FAR_OFF_US]));
+        }
+        let is_lost = rng.percent(25);
+        if is_lost {
+            planned = Fault::lost_token(rng);
+        }
+        for (_, wall_us) in clocks.iter_mut().skip(narrow.servers) {
+            let off_us: &[i64] = if is_lost { &[0, -BEHIND_US] } else { &[0, -BEHIND_US, -FAR_OFF_US, FAR_OFF_US] };
+            *wall_us = wall_us.saturating_add_signed(rng.pick(off_us));
+        }
+        let chaos = if is_lost { narrow.ttl * 4 } else { narrow.chaos };
+        // Who follows which token of one server alone depends on whose clock is off.
+        Self { is_steady: false, chaos, clocks, plan: plan.map_or(planned, <[Fault]>::to_vec), ..narrow }
     }
 
     /// The scenario of a seed of the narrow mode.
@@ -210,20 +298,17 @@ impl Scenario {
         // Drawn apart, so that the rest of a seed is the same as before.
         let apart = |part: u64| Rng::new(seed ^ part << 32);
         let (is_steady, is_crowded) = (apart(6).percent(12), apart(7).percent(2));
-        let users = match (is_steady, is_crowded) {
-            (true, _) => clients,
-            (_, true) => clients * 6,
-            _ => users,
+        let users = if is_steady {
+            clients
+        } else if is_crowded {
+            clients * 6
+        } else {
+            users
         };
         let ttl = Duration::from_millis(rng.pick(&[200, 200, 300]));
         // In some a key outlives by far what it takes to release it.
         let ttl = if apart(5).percent(6) { ttl * 5 } else { ttl };
-        let delays = match rng.below(4) {
-            0 => Delays { least: 0, most: 0, ..Delays::CALM },
-            1 => Delays { least: 0, most: 1, ..Delays::CALM },
-            2 => Delays { least: 1, most: 5, ..Delays::CALM },
-            _ => Delays { least: 0, most: 3, slow_permille: 20, slow: 100 },
-        };
+        let delays = Delays::draw_narrow(rng);
         let (worst, most_apart) = (rng.percent(60), rng.pick(&[1, 20_000, 20_000]));
         let clock = |at: usize, rng: &mut Rng| {
             let rate = if at < servers { most_rate() } else { -most_rate() };
@@ -248,8 +333,8 @@ impl Scenario {
             planned.extend(Fault::further_drill(&mut apart(10)));
             planned.retain(|fault| pushes || fault.what != FaultKind::LoadNothing);
         }
-        let elsewhere = (pushes && apart(11).percent(15)).then(|| Fault::flushes_elsewhere(&mut apart(12)));
-        planned.extend(elsewhere.into_iter().flatten());
+        let is_elsewhere = pushes && apart(11).percent(15);
+        planned.extend(is_elsewhere.then(|| Fault::flushes_elsewhere(&mut apart(12))).into_iter().flatten());
         Self {
             seed,
             servers,
@@ -261,7 +346,6 @@ impl Scenario {
             chaos: ttl * 5 / 2,
             delays,
             fresh: false,
-            far_wall_clocks: false,
             clocks,
             admission: true,
             quorum: 2,
@@ -275,8 +359,16 @@ impl Scenario {
             is_steady,
             is_narrow: true,
             is_together: false,
+            is_moved: false,
+            is_operated: false,
+            is_cut: false,
             plan: plan.map_or(planned, <[Fault]>::to_vec),
         }
+    }
+
+    /// The longest ttl that a client asks for: some ask for less than the others may, and all have instances wait for the longest (P29).
+    pub(crate) const fn longest_of(&self, client: usize) -> Duration {
+        if client % 2 == 1 { self.ttl } else { self.max_ttl }
     }
 
     /// A source of chance for one part of the run, whatever the others draw.
@@ -286,6 +378,7 @@ impl Scenario {
             Part::Link(client, server) => 2_000 + 100 * client + server,
             Part::User(index) => 10_000 + index,
             Part::Operator => 20_000,
+            Part::Crowd => 20_001,
         };
         Rng::new(self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (part as u64) << 40)
     }
@@ -298,4 +391,5 @@ pub(crate) enum Part {
     Link(usize, usize),
     User(usize),
     Operator,
+    Crowd,
 }

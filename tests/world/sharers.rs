@@ -19,14 +19,21 @@ pub(crate) const SHARED: &str = "a";
 pub(crate) const SEMAPHORE: &str = "s";
 pub(crate) const ELECTION: &str = "e";
 pub(crate) const PERMITS: u32 = 2;
+/// As many as the largest of its users believes, where they do not agree.
+pub(crate) const MOST_PERMITS: u32 = 3;
 
 /// Their bits among resources.
-const SHARED_BIT: u8 = 1;
+pub(crate) const SHARED_BIT: u8 = 1;
 const FIRST_PERMIT_BIT: u8 = 1 << 3;
 pub(crate) const ELECTION_BIT: u8 = 1 << 5;
 
+/// The bit of a permit.
+pub(crate) const fn permit_bit(index: u32) -> u8 {
+    if index < PERMITS { FIRST_PERMIT_BIT << index } else { 1 << 6 }
+}
+
 /// What one of them has.
-enum Held {
+pub(crate) enum Held {
     Reader(ReadGuard),
     Writer(Guard),
     Permit(Permit),
@@ -34,7 +41,7 @@ enum Held {
 }
 
 impl Held {
-    fn lease(&self) -> LeaseView {
+    pub(crate) fn lease(&self) -> LeaseView {
         match self {
             Self::Reader(guard) => lease_of(guard),
             Self::Writer(guard) => guard.lease(),
@@ -94,10 +101,7 @@ impl User {
         if self.index == 1 {
             self.observe().await;
         }
-        while !self.world.is_calm() {
-            let pause = self.some_time(8);
-            sleep(pause).await;
-            self.world.machines[self.client].awake().await;
+        while self.has_another_turn(8).await {
             match self.rng.below(100) {
                 0..2 => self.renew_client().await,
                 2..40 => self.read().await,
@@ -122,7 +126,7 @@ impl User {
         (demand, schedule)
     }
 
-    async fn read(&mut self) {
+    pub(crate) async fn read(&mut self) {
         let (demand, schedule) = self.demand_of(SHARED_BIT);
         let (at, way) = ((self.client, self.client), demand.way);
         let read = |client: Redlock| ask!(client.rw_lock(SHARED), way, try_read or read -> ReadGuard);
@@ -132,7 +136,7 @@ impl User {
         self.hold_shared(number, Held::Reader(guard)).await;
     }
 
-    async fn write(&mut self) {
+    pub(crate) async fn write(&mut self) {
         let (demand, schedule) = self.demand_of(SHARED_BIT);
         let (at, way) = ((self.client, self.client), demand.way);
         let write = |client: Redlock| ask!(client.rw_lock(SHARED), way, try_write or write -> Guard);
@@ -171,7 +175,7 @@ impl User {
     }
 
     /// What no other campaign says of itself.
-    fn info(&mut self) -> String {
+    pub(crate) fn info(&mut self) -> String {
         format!("user {}: {}", self.index, self.rng.next())
     }
 
@@ -257,7 +261,7 @@ impl User {
 /// After the faults.
 impl User {
     /// One writes beside others who read all the time; and everybody gets a permit, and leads.
-    async fn get_in_together(&mut self) {
+    pub(crate) async fn get_in_together(&mut self) {
         let limit = self.world.time_to_get_in();
         if self.index == 0 {
             let what = "a writer beside constant readers gets in";
@@ -310,7 +314,7 @@ impl User {
         }
     }
 
-    async fn must_get<T>(
+    pub(crate) async fn must_get<T>(
         &self,
         invariant: &'static str,
         limit: Duration,

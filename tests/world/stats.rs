@@ -4,7 +4,7 @@ use crate::batch::Totals;
 use crate::deeds::Deed;
 use crate::faults::FaultKind;
 use crate::invariants::promises::Excuse;
-use crate::scenario::{NARROW, TOGETHER};
+use crate::scenario::{CUT, FORGETFUL, MOVED, NARROW, TOGETHER};
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Stats {
@@ -88,16 +88,35 @@ impl Stats {
         self.deeds.0[deed as usize] += count;
     }
 
+    /// The excuses that are used so often that the invariants say little. Of few locks chance decides.
+    pub(crate) fn too_often_excused(&self) -> Vec<Excuse> {
+        const LEAST: u64 = 10;
+        let is_too_often = |(excuse, count): &(Excuse, u64)| {
+            let most = self.given * excuse.most_permille() / 1_000;
+            *count > most.max(LEAST)
+        };
+        Excuse::ALL.into_iter().zip(self.excused).filter(is_too_often).map(|(excuse, _)| excuse).collect()
+    }
+
     /// What never came up in a mode, by its first seed: of the faults and deeds that are drawn there alone.
     pub(crate) fn missing(&self, mode: u64) -> Vec<String> {
         let deeds = Deed::ALL.iter().zip(self.deeds.0).map(|(what, count)| (format!("{what:?}"), count));
         let faults = FaultKind::ALL.iter().zip(self.faults).map(|(what, count)| (format!("{what:?}"), count));
         let expected: Vec<_> = match mode {
-            TOGETHER.. => deeds.skip(Deed::FIRST_TOGETHER).collect(),
-            NARROW.. => faults.skip(FaultKind::DRAWN).collect(),
+            FORGETFUL.. => faults.skip(FaultKind::FIRST_FORGETFUL).collect(),
+            CUT.. => Vec::new(),
+            MOVED.. => {
+                let faults = faults.take(FaultKind::FIRST_FORGETFUL).skip(FaultKind::FIRST_MOVED);
+                deeds.skip(Deed::FIRST_MOVED).chain(faults).collect()
+            }
+            TOGETHER.. => deeds.take(Deed::FIRST_MOVED).skip(Deed::FIRST_TOGETHER).collect(),
+            NARROW.. => faults.take(FaultKind::FIRST_MOVED).skip(FaultKind::DRAWN).collect(),
             _ => deeds.take(Deed::FIRST_TOGETHER).chain(faults.take(FaultKind::DRAWN)).collect(),
         };
-        expected.into_iter().filter(|(_, count)| *count == 0).map(|(what, _)| what).collect()
+        // Clients write the records of new servers before an operator opens them, in all but one run of three hundred.
+        let is_rare = |what: &str| cfg!(debug_assertions) && what == format!("{:?}", Deed::Open);
+        let missing = expected.into_iter().filter(|(what, count)| *count == 0 && !is_rare(what));
+        missing.map(|(what, _)| what).collect()
     }
 }
 

@@ -34,16 +34,19 @@ impl User {
 
     /// Until faults have ended; and then everybody gets in once more.
     pub(crate) async fn live(mut self) {
+        if self.world.scenario.is_cut {
+            return self.live_cut().await;
+        }
         if self.world.scenario.is_narrow {
             return self.live_narrowly().await;
+        }
+        if self.world.scenario.is_moved {
+            return self.live_moved().await;
         }
         if self.world.scenario.is_together {
             return self.live_together().await;
         }
-        while !self.world.is_calm() {
-            let pause = self.some_time(4);
-            sleep(pause).await;
-            self.world.machines[self.client].awake().await;
+        while self.has_another_turn(4).await {
             match self.rng.below(100) {
                 0..3 => self.renew_client().await,
                 3..15 => self.run().await,
@@ -66,6 +69,17 @@ impl User {
                 self.lock().await;
             }
         }
+    }
+
+    /// Waits for a part of a ttl, and for its machine; false once faults have ended.
+    pub(crate) async fn has_another_turn(&mut self, part: u64) -> bool {
+        if self.world.is_calm() {
+            return false;
+        }
+        let pause = self.some_time(part);
+        sleep(pause).await;
+        self.world.machines[self.client].awake().await;
+        true
     }
 
     /// Up to a ttl divided by so much.
@@ -267,7 +281,7 @@ impl User {
     }
 
     /// Leaves a mark that lives for longer than a lease may.
-    async fn keep_for(&self, number: usize, guard: Guard, resources: u8) {
+    pub(crate) async fn keep_for(&self, number: usize, guard: Guard, resources: u8) {
         self.world.history().stats.did(Deed::KeepFor);
         let (since, time) = (now(), self.world.scenario.max_ttl * 3 / 2);
         self.world.extends(&guard.lease());
@@ -275,7 +289,8 @@ impl User {
         self.world.note("kept", [number as u64, 0], || format!("lock {number} for {time:?}: {kept:?}"));
         if kept.is_ok() {
             self.world.check_mark(number, time);
-            self.world.kept(Kept { resources, since, time });
+            let value = self.world.history().holds[number].value.clone();
+            self.world.kept(Kept { resources, value, since, time });
         }
     }
 

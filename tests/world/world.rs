@@ -5,15 +5,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use redquorum::testing::simulation::{Data, MachineClock, Server, builder};
-use redquorum::{Admission, Redlock};
+use redquorum::{Admission, Builder, Redlock};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use crate::history::History;
 use crate::judge::Judge;
+use crate::lua;
 use crate::net::Link;
 use crate::operator::Operator;
+use crate::recorder::Recorder;
 use crate::scenario::{Part, Scenario};
 use crate::time::{now, sleep_until};
 use crate::users::User;
@@ -65,6 +67,7 @@ impl World {
         if !scenario.pushes {
             servers.iter().for_each(Server::deny_tracking);
         }
+        servers.iter().for_each(|server| server.run_scripts_by(lua::run_with_all_rights));
         servers.iter().for_each(Server::watch);
         let machine = |client: usize| {
             let state =
@@ -134,15 +137,28 @@ impl World {
 impl World {
     /// A client in place of the machine's present one; gives that.
     pub(crate) fn begin_client(self: &Arc<Self>, client: usize) -> Option<Redlock> {
+        let life = self.machines[client].state().life + 1;
+        let asked = self.scenario.longest_of(client);
+        let built = self.builder((client, life), None).max_ttl(asked).build();
+        self.history().stats.clients += 1;
+        let mut state = self.machines[client].state();
+        state.life += 1;
+        state.client.replace(built.expect("settings that fit each other"))
+    }
+
+    /// A builder for a client on a machine, of all servers or of one.
+    pub(crate) fn builder(self: &Arc<Self>, (client, life): (usize, u64), of: Option<usize>) -> Builder {
         let links = self.links[client].clone();
         let (servers, main) = (self.servers.clone(), self.main.clone());
-        let life = self.machines[client].state().life + 1;
         let world = Arc::downgrade(self);
         let dial = move |index: usize| {
+            let index = of.unwrap_or(index);
             let (link, server, main) = (links[index].clone(), servers[index].clone(), main.clone());
             let world = Weak::clone(&world);
             async move {
-                let (ours, theirs) = link.connect(|| server.is_up()).await?;
+                let has_crashed =
+                    || world.upgrade().is_some_and(|world| world.history().crashed.contains(&(client, life)));
+                let (ours, theirs) = link.connect(|| server.is_up() && !has_crashed()).await?;
                 let named =
                     world.upgrade().map(|world| world.judge().connect((client, life), index, ours.connection()));
                 main.spawn(async move { server.serve_as(theirs, named.unwrap_or_default()).await });
@@ -150,31 +166,16 @@ impl World {
             }
         };
         let Scenario { ttl, max_ttl, instance_timeout, quorum, admission, in_order, .. } = self.scenario;
-        // P29: some ask for less than the others may, and all have instances wait for the longest.
-        let asked = if client % 2 == 1 { ttl } else { max_ttl };
-        let built = builder(self.servers.len(), Arc::clone(&self.machines[client].clock), dial)
+        let instances = if of.is_some() { 1 } else { self.servers.len() };
+        builder(instances, Arc::clone(&self.machines[client].clock), dial)
             .ttl(ttl)
-            .max_ttl(asked)
             .quarantine(max_ttl)
             .instance_timeout(instance_timeout)
             .retry_delay(ttl / 40, ttl / 5)
             .order_between_clients(in_order.is_some_and(|each| client.is_multiple_of(each)))
-            .quorum(quorum)
+            .quorum(if of.is_some() { 1 } else { quorum })
             .admission(if admission { Admission::On } else { Admission::Off })
             .label(format!("c{client}"))
-            .build();
-        self.history().stats.clients += 1;
-        match built {
-            Ok(built) => {
-                let mut state = self.machines[client].state();
-                state.life += 1;
-                state.client.replace(built)
-            }
-            Err(error) => {
-                self.violate("a client can be built", error.to_string());
-                None
-            }
-        }
     }
 
     /// The present client of a machine, and which it is.
@@ -222,17 +223,23 @@ impl World {
     /// Those on the machine of a client, in the runtime that is entered.
     pub(crate) fn begin_users(self: &Arc<Self>, client: usize) {
         for index in (0..self.scenario.users).filter(|index| index % self.machines.len() == client) {
-            let user = tokio::spawn(User::new(self, index).live());
-            self.lock_users().push(user);
+            self.begin_user(tokio::spawn(User::new(self, index).live()));
         }
     }
 
     /// A user that takes locks away from them, in some runs.
     pub(crate) fn begin_operator(self: &Arc<Self>) {
         if self.scenario.has_operator {
-            let operator = tokio::spawn(Operator::new(self).live());
-            self.lock_users().push(operator);
+            self.begin_user(tokio::spawn(Operator::new(self).live()));
         }
+        if self.scenario.is_operated {
+            self.begin_user(tokio::spawn(Recorder::new(self).live()));
+        }
+    }
+
+    /// One more.
+    pub(crate) fn begin_user(&self, user: JoinHandle<()>) {
+        self.lock_users().push(user);
     }
 
     /// Waits until all of them are done.
@@ -308,11 +315,13 @@ impl World {
 
     /// Everything works from now on.
     pub(crate) fn calm_down(&self) {
-        for server in &self.servers {
+        for (index, server) in self.servers.iter().enumerate() {
             if !server.is_up() {
                 server.start(Data::Present);
             }
             server.go_on();
+            server.deny(None);
+            self.judge().ends_denial(index, server.commands());
         }
         self.links.iter().flatten().for_each(Link::heal);
         self.machines.iter().for_each(|machine| machine.clock.go_on());

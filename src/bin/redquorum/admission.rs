@@ -35,26 +35,47 @@ async fn open(args: &OpenArgs, settings: &Settings) -> Result<ExitCode, Failure>
     let longest_ttl = settings.given_quarantine()?;
     let (redlock, records) = records(settings, args.dry_run).await?;
     records.open(args.no_lock_was_held_within).await?;
-    done(&redlock, args.dry_run, ["would vote", "vote from now on"], longest_ttl)
+    done(
+        &redlock,
+        args.dry_run,
+        ["would vote, for ttls", "votes from now on, for ttls", "vote from now on, for ttls"],
+        longest_ttl,
+    )
 }
 
 async fn set(args: &SetArgs, settings: &Settings) -> Result<ExitCode, Failure> {
     let longest_ttl = settings.given_quarantine()?;
     let (redlock, records) = records(settings, args.dry_run).await?;
-    let shortened = records.show().await.into_iter().filter_map(|found| found.longest_ttl).max();
-    let shortened = shortened.filter(|former| *former > longest_ttl);
+    let found = records.show().await;
+    let former: Vec<_> = found.iter().filter_map(|shown| shown.longest_ttl).filter(|it| *it > longest_ttl).collect();
+    let wait = former.iter().max().map(|longest| time(*longest));
+    if let Some(wait) = wait.as_ref().filter(|_| former.len() > 1 && !args.all_at_once) {
+        let advice = "name one after the other with -i, so that the rest votes; or add --all-at-once";
+        let would = format!("{} instances allow more, and would not vote for {wait}", former.len());
+        return Err(Failure::new(Code::Usage, format!("{would}: {advice}")));
+    }
     records.set().await?;
-    let done = done(&redlock, args.dry_run, ["would allow", "allow"], longest_ttl);
-    if let Some(former) = shortened {
-        output::say(&format!("those that allowed more wait for {} before they vote again", time(former)));
+    let done = done(&redlock, args.dry_run, ["would allow ttls", "allows ttls", "allow ttls"], longest_ttl);
+    if let Some(wait) = wait {
+        output::say(&format!("what allowed more waits for {wait} before it votes again"));
     }
     done
 }
 
-fn done(redlock: &Redlock, is_dry_run: bool, words: [&str; 2], longest_ttl: Duration) -> Result<ExitCode, Failure> {
-    let (count, word) = (redlock.instances().len(), words[usize::from(!is_dry_run)]);
-    let gap = if is_dry_run { "; nothing was written" } else { "" };
-    output::write(format!("{count} instances {word}, for ttls up to {}{gap}\n", time(longest_ttl)).as_bytes())
+/// With the words for what would be, is for one, and is for several.
+fn done(
+    redlock: &Redlock,
+    is_dry_run: bool,
+    [would, of_one, of_several]: [&str; 3],
+    longest_ttl: Duration,
+) -> Result<ExitCode, Failure> {
+    let count = redlock.instances().len();
+    let instances = if count == 1 { "instance" } else { "instances" };
+    let (does, gap) = match is_dry_run {
+        true => (would, "; nothing was written"),
+        false => (if count == 1 { of_one } else { of_several }, ""),
+    };
+    output::write(format!("{count} {instances} {does} up to {}{gap}\n", time(longest_ttl)).as_bytes())
 }
 
 impl From<RecordsError> for Failure {

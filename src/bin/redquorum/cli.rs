@@ -29,7 +29,8 @@ Passwords are taken from REDQUORUM_PASSWORD, a file, or the addresses in REDQUOR
 
 const EXIT_STATUS: &str = "\
 Exit status:
-    1  `check` or `admission` has found a failure; `inspect`: no client holds the lock on a quorum
+    1  `check` or `admission` has found a failure; `inspect`: nothing holds the lock on a quorum; `release`: it is free;
+       `elect` without a command: nobody leads
    64  wrong usage; nothing was locked
    69  no quorum of instances, or another failure that the error names
    71  the operating system refused something
@@ -72,7 +73,7 @@ pub(crate) struct Common {
     /// How long to wait for the answer of one instance [default: 200ms]
     #[arg(long, value_name = "TIME", value_parser = parse, allow_hyphen_values = true, global = true)]
     pub(crate) instance_timeout: Option<Duration>,
-    /// How long to wait for connections to a quorum [default: 5s]
+    /// How long to wait for connections to a quorum, for commands that do not wait for a lock [default: 5s]
     #[arg(long, value_name = "TIME", value_parser = parse, allow_hyphen_values = true, global = true)]
     pub(crate) connect_timeout: Option<Duration>,
     /// A PEM file with the CA of the instances' certificates [default: those that the system trusts]
@@ -100,6 +101,9 @@ pub(crate) enum Command {
     /// Run a command under a lock
     Run(RunArgs),
     /// Run a command on the one machine that leads, or show who leads
+    ///
+    /// With a command it campaigns, runs the command while it leads, ends the command if the lead is lost, and campaigns again until the
+    /// command has ended by itself.
     Elect(ElectArgs),
     /// Show the state of each instance, and whether a quorum may vote
     Status(StatusArgs),
@@ -139,6 +143,9 @@ pub(crate) struct Form {
 /// Show the state of each instance, and whether a quorum may vote.
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
+    /// For probes, which read the exit status: 0 if a lock could be acquired now. Write only why not, on standard error
+    #[arg(short, long, conflicts_with_all = ["json", "watch"])]
+    pub(crate) quiet: bool,
     #[command(flatten)]
     pub(crate) form: Form,
     /// Repeat the output at this interval
@@ -155,8 +162,18 @@ pub(crate) enum AdmissionCommand {
         form: Form,
     },
     /// Let new servers vote at once, on your word that no lock was held on them
+    ///
+    /// Servers cannot show that: all of them may have been restarted empty while a lock was held. So do it by hand, once,
+    /// when a cluster is set up and before its clients start, and never from a script that starts servers. Without it they
+    /// wait for a quarantine, which is safe.
     Open(OpenArgs),
     /// Give the records another time: the longest ttl that instances vote for
+    ///
+    /// To raise it give all clients the longer quarantine, then run this with it, then give them the longer max_ttl. To lower
+    /// it give all clients the shorter max_ttl, wait for the former one, and run this for one instance after the other, with
+    /// -i: each waits for the former time before it votes again. Go on to the next when `admission show` says that it votes,
+    /// and after half of the longest ttl. Then give the clients the shorter quarantine. All at once, no lock could be
+    /// acquired while they wait, so that needs --all-at-once.
     Set(SetArgs),
 }
 
@@ -170,9 +187,7 @@ pub(crate) enum ConfigCommand {
     },
 }
 
-/// Let new servers vote at once, on your word that no lock was held on them. Servers cannot show that: all of them may have
-/// been restarted empty while a lock was held. So do it by hand, once, when a cluster is set up and before its clients
-/// start, and never from a script that starts servers. Without it they wait for a quarantine, which is safe.
+/// Let new servers vote at once.
 #[derive(Debug, Args)]
 pub(crate) struct OpenArgs {
     /// Your word: no lock was held on any of these servers within this time. It must be at least as long as --quarantine (or
@@ -184,11 +199,12 @@ pub(crate) struct OpenArgs {
     pub(crate) dry_run: bool,
 }
 
-/// Give the records another time: the longest ttl that instances vote for. To raise it give all clients the longer
-/// quarantine, then run this with it, then give them the longer max_ttl. To lower it give all clients the shorter max_ttl, wait
-/// for the former one, run this, wait until all instances vote again, then give them the shorter quarantine.
+/// Give the records another time.
 #[derive(Debug, Args)]
 pub(crate) struct SetArgs {
+    /// Shorten it on several instances at once, though none of them votes until the former time is over
+    #[arg(long)]
+    pub(crate) all_at_once: bool,
     /// Look whether it could be done, and write nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -200,7 +216,7 @@ pub(crate) struct CheckArgs {
     /// The lock to try, for a user who may not lock every name
     #[arg(short, long, default_value = "redquorum-check", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) resource: String,
-    /// Write only what fails, on standard error: for probes, which read the exit status
+    /// Write only what fails, on standard error. Whether a lock can be acquired now is said by `status --quiet`
     #[arg(short, long, conflicts_with = "json")]
     pub(crate) quiet: bool,
     #[command(flatten)]
@@ -306,7 +322,7 @@ pub(crate) struct RunArgs {
     /// The info of a candidate, for `elect`
     #[arg(skip)]
     pub(crate) info: Option<String>,
-    /// Wait for the lock at most so long [default: for ever]
+    /// Wait for the lock at most so long, and for connections [default: for ever]
     #[arg(long, value_name = "TIME", value_parser = parse, allow_hyphen_values = true, conflicts_with = "once")]
     pub(crate) wait: Option<Duration>,
     /// Do not wait for the lock
@@ -332,8 +348,7 @@ pub(crate) struct RunArgs {
     pub(crate) command: Vec<OsString>,
 }
 
-/// Run a command on the one machine that leads: it campaigns, runs the command while it leads, ends the command if the lead is lost, and
-/// campaigns again until the command has ended by itself. Without a command it shows who leads.
+/// Run a command on the one machine that leads, or show who leads.
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_STATUS)]
 pub(crate) struct ElectArgs {
@@ -343,7 +358,7 @@ pub(crate) struct ElectArgs {
     /// What other clients see of this candidate, as the address at which it listens
     #[arg(long, value_name = "TEXT", requires = "command")]
     pub(crate) info: Option<String>,
-    /// Campaign at most so long; without end if not given
+    /// Campaign at most so long, connecting included; without end if not given
     #[arg(long, value_name = "TIME", value_parser = parse, allow_hyphen_values = true, requires = "command")]
     pub(crate) wait: Option<Duration>,
     /// End the command if it has led for so long, and campaign again

@@ -1,10 +1,11 @@
 //! `redquorum elect`: a command on the one machine that leads, and who that is.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use redquorum::{Leader, LeaderError};
 use serde_json::{Value, json};
-use tokio::time::timeout;
+use tokio::time::sleep;
 
 use crate::cli::{ElectArgs, RunArgs};
 use crate::exit::{Code, Failure};
@@ -12,6 +13,9 @@ use crate::inspect::{reasons, shown};
 use crate::output;
 use crate::run;
 use crate::settings::Settings;
+
+/// How often in a ttl a watched election is looked at for having no leader.
+const LOOKS_PER_TTL: u32 = 4;
 
 /// Leads with a command, and shows who leads without one.
 pub(crate) async fn elect(args: ElectArgs, settings: &Settings) -> Result<ExitCode, Failure> {
@@ -46,15 +50,26 @@ async fn print_leader(args: &ElectArgs, settings: &Settings) -> Result<ExitCode,
     let redlock = settings.connected_to_look().await?;
     let election = redlock.election(args.election.as_str());
     if !args.watch {
-        return write(args, election.leader().await?.as_ref());
+        let leader = election.leader().await?;
+        write(args, leader.as_ref())?;
+        return Ok(if leader.is_some() { ExitCode::SUCCESS } else { Code::Free.into() });
     }
-    let mut leaders = election.observe()?;
-    // Without a leader this is the output.
-    if let Ok(None) = timeout(settings.connect_timeout, election.leader()).await.unwrap_or(Ok(None)) {
-        write(args, None)?;
-    }
+    let (mut leaders, mut says_none, mut pause) = (election.observe()?, false, Duration::ZERO);
     loop {
-        write(args, Some(&leaders.next().await))?;
+        tokio::select! {
+            leader = leaders.next() => {
+                says_none = false;
+                write(args, Some(&leader))?;
+            }
+            // An observer sees leaders only.
+            () = sleep(pause), if !says_none => {
+                pause = settings.ttl / LOOKS_PER_TTL;
+                if let Ok(None) = election.leader().await {
+                    says_none = true;
+                    write(args, None)?;
+                }
+            }
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::roles::end_by;
 pub(crate) enum Code {
     /// Something that was checked is not as it must be.
     Failed,
-    /// No client has the lock.
+    /// No client has the lock, or leads.
     Free,
     /// The command line cannot be carried out as it is (`EX_USAGE`).
     Usage,

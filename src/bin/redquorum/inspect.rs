@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use redquorum::{Cause, CurrentHolder, FoundHolder, HolderKind, Inspection, Unanswered};
+use redquorum::{Cause, CurrentHolder, FoundHolder, HolderKind, Inspection, Redlock, Unanswered};
 use serde_json::{Value, json};
 
 use crate::cli::InspectArgs;
@@ -10,16 +10,32 @@ use crate::exit::{Code, Failure};
 use crate::output::{self, time};
 use crate::settings::Settings;
 
+/// A semaphore has no more.
+const MOST_PERMITS: u32 = 256;
+
 pub(crate) async fn inspect(args: &InspectArgs, settings: &Settings) -> Result<ExitCode, Failure> {
     let redlock = settings.connected_to_look().await?;
     let inspection = redlock.inspect(args.resource.as_str()).await?;
     if args.form.json {
         output::write_json(&to_json(&inspection))?;
     } else if !args.quiet {
-        output::write(in_words(&inspection, redlock.instances().len()).as_bytes())?;
+        let text = in_words(&inspection, redlock.instances().len()) + &permits(args, &redlock, &inspection).await?;
+        output::write(text.as_bytes())?;
     }
     is_known(&inspection, redlock.instances().len())?;
     Ok(if inspection.holder().is_some() { ExitCode::SUCCESS } else { Code::Free.into() })
+}
+
+/// The permits that are held where a name is free that may be a semaphore's.
+async fn permits(args: &InspectArgs, redlock: &Redlock, inspection: &Inspection) -> Result<String, Failure> {
+    if !inspection.holders.is_empty() {
+        return Ok(String::new());
+    }
+    let permits = redlock.semaphore(args.resource.as_str(), MOST_PERMITS).inspect().await?;
+    let held = permits.iter().enumerate().filter(|(_, permit)| permit.holder().is_some());
+    let held: Vec<String> = held.map(|(index, _)| format!("#{index}")).collect();
+    let text = || format!("  permits of a semaphore that are held: {}\n", held.join(", "));
+    Ok(if held.is_empty() { String::new() } else { text() })
 }
 
 /// Why each of these instances has not answered.
@@ -48,7 +64,7 @@ pub(crate) fn is_known(inspection: &Inspection, instances: usize) -> Result<(), 
     let needed = inspection.quorum;
     Err(Failure::new(
         Code::NoQuorum,
-        format!("fewer than {needed} instances answered: {}", reasons(&inspection.unknown)),
+        format!("fewer than {needed} instances could be read: {}", reasons(&inspection.unknown)),
     ))
 }
 
@@ -64,6 +80,9 @@ fn in_words(inspection: &Inspection, instances: usize) -> String {
             inspection.free_on.join(", ")
         ));
     }
+    if let Some(token) = inspection.largest_token {
+        text.push_str(&format!("  largest token {token}\n"));
+    }
     for (addresses, reason) in alike(&inspection.unknown) {
         text.push_str(&format!("  unknown on {addresses}: {}\n", output::with_options(&reason.to_string())));
     }
@@ -71,15 +90,29 @@ fn in_words(inspection: &Inspection, instances: usize) -> String {
 }
 
 fn holder_in_words(holder: &FoundHolder, quorum: usize, instances: usize) -> String {
-    let token = holder.token.map(|token| format!(", token {token}")).unwrap_or_default();
     let left = holder.expires_in.map_or(", never expires".to_owned(), |left| format!(", expires in {}", time(left)));
     let few = if holder.on.len() < quorum { ", fewer than a quorum" } else { "" };
+    format!("{} on {} of {instances}{few}{left}", has(holder), holder.on.len())
+}
+
+/// Who has it, and how.
+pub(crate) fn has(holder: &FoundHolder) -> String {
     let how = match holder.by.kind {
-        HolderKind::WaitingWriter => "waited for by",
-        HolderKind::Reader => "read by",
+        _ if holder.other_type.is_some() => "blocked by",
+        _ if holder.is_mark => "kept as",
+        HolderKind::WaitingWriter => "kept for",
         _ => "held by",
     };
-    format!("{how} {} on {} of {instances}{few}{token}{left}", holder.by, holder.on.len())
+    format!("{how} {}", name_of(holder))
+}
+
+/// Who has it, or what stands there instead.
+pub(crate) fn name_of(holder: &FoundHolder) -> String {
+    match &holder.other_type {
+        Some(other) => format!("another program's {}", shown(other)),
+        None if holder.is_mark => format!("a mark of {}", holder.by),
+        None => holder.by.to_string(),
+    }
 }
 
 /// A name for a line of a terminal.
@@ -91,7 +124,8 @@ pub(crate) fn to_json(inspection: &Inspection) -> Value {
     let holders = inspection.holders.iter().map(|holder| {
         json!({
             "by": by(&holder.by),
-            "token": holder.token.map(|token| token.to_string()),
+            "other_type": holder.other_type,
+            "is_mark": holder.is_mark,
             "expires_in_ms": holder.expires_in.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX)),
             "on": holder.on,
         })
@@ -100,6 +134,7 @@ pub(crate) fn to_json(inspection: &Inspection) -> Value {
         "resource": inspection.resource,
         "is_held": inspection.holder().is_some(),
         "quorum": inspection.quorum,
+        "largest_token": inspection.largest_token.map(|token| token.to_string()),
         "holders": holders.collect::<Vec<_>>(),
         "free_on": inspection.free_on,
         "unknown": unknown(&inspection.unknown),

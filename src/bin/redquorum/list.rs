@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::cli::ListArgs;
 use crate::exit::{Code, Failure};
-use crate::inspect::{alike, shown, to_json, unknown};
+use crate::inspect::{alike, name_of, shown, to_json, unknown};
 use crate::output::{self, Look, Table, time, with_colours};
 use crate::settings::Settings;
 
@@ -43,16 +43,15 @@ pub(crate) async fn list(args: &ListArgs, settings: &Settings) -> Result<ExitCod
 }
 
 fn table(locks: &[Inspection], instances: usize) -> Table {
-    let mut table = Table::new(&["RESOURCE", "HELD BY", "ON", "TOKEN", "EXPIRES IN"]);
+    let mut table = Table::new(&["RESOURCE", "HELD BY", "ON", "EXPIRES IN"]);
     for lock in locks {
         for holder in &lock.holders {
             let has_quorum = holder.on.len() >= lock.quorum;
             let look = if has_quorum { Look::Plain } else { Look::Doubtful };
             table.row(vec![
                 (shown(&lock.resource), Look::Plain),
-                (holder.by.to_string(), Look::Plain),
+                (name_of(holder), Look::Plain),
                 (format!("{}/{instances}", holder.on.len()), look),
-                (holder.token.map(|token| token.to_string()).unwrap_or_default(), Look::Plain),
                 (holder.expires_in.map_or("never".to_owned(), time), Look::Plain),
             ]);
         }

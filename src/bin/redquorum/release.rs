@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::cli::ReleaseArgs;
 use crate::exit::{Code, Failure};
-use crate::inspect::{is_known, reasons, shown, unknown};
+use crate::inspect::{is_known, name_of, reasons, shown, unknown};
 use crate::output;
 use crate::settings::Settings;
 
@@ -17,12 +17,13 @@ pub(crate) async fn release(args: &ReleaseArgs, settings: &Settings) -> Result<E
     let inspection = redlock.inspect(args.resource.as_str()).await?;
     is_known(&inspection, redlock.instances().len())?;
     if inspection.holders.is_empty() {
-        return print(args, &[], &[], &format!("no client has {}", shown(&args.resource)));
+        print(args, &[], &[], &format!("no client has {}", shown(&args.resource)))?;
+        return Ok(Code::Free.into());
     }
-    let theirs: Vec<&FoundHolder> = match &args.holder {
-        Some(holder) => inspection.holders.iter().filter(|found| found.by.holder.as_ref() == Some(holder)).collect(),
-        None => inspection.holders.iter().collect(),
-    };
+    let is_named = |found: &&FoundHolder| args.holder.is_none() || found.by.holder == args.holder;
+    // What is no lock of this library may be data.
+    let ours = inspection.holders.iter().filter(|found| found.other_type.is_none());
+    let theirs: Vec<&FoundHolder> = ours.filter(is_named).collect();
     if theirs.is_empty() {
         return Err(Failure::new(
             Code::CONTENDED,
@@ -37,7 +38,10 @@ pub(crate) async fn release(args: &ReleaseArgs, settings: &Settings) -> Result<E
 
 /// Several where no client has a quorum, or only one of them.
 fn all_of<'a>(holders: impl IntoIterator<Item = &'a FoundHolder>) -> String {
-    let each = holders.into_iter().map(|holder| format!("{} on {}", holder.by, holder.on.join(", ")));
+    let each = holders.into_iter().map(|holder| {
+        let stays = if holder.other_type.is_some() { ", which is not deleted" } else { "" };
+        format!("{} on {}{stays}", name_of(holder), holder.on.join(", "))
+    });
     each.collect::<Vec<_>>().join(", and by ")
 }
 

@@ -63,7 +63,9 @@ impl Sources {
     /// What all of them say together.
     pub(crate) fn said(&self) -> Config {
         let file = self.file.as_ref().map(|(_, config)| config.clone()).unwrap_or_default();
-        self.options.clone().or(self.variables.clone()).or(file)
+        let (mut options, list) = (self.options.clone(), self.variables.clone().or(file));
+        options.instances = options.instances.into_iter().map(|named| of_the_list(named, &list.instances)).collect();
+        options.or(list)
     }
 
     /// Which of them says what counts for this setting.
@@ -111,7 +113,6 @@ pub(crate) struct Settings {
     pub(crate) instance_timeout: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) max_hold: Option<Duration>,
-    pub(crate) fence_retention: Duration,
     max_ttl: Duration,
     quorum: Option<usize>,
     has_admission: bool,
@@ -138,7 +139,6 @@ impl Settings {
             instance_timeout: time(all.instance_timeout),
             connect_timeout: time(all.connect_timeout),
             max_hold: all.max_hold,
-            fence_retention: time(all.fence_retention),
             max_ttl: time(all.max_ttl),
             quorum: said.quorum,
             has_admission: all.admission.unwrap_or(true),
@@ -184,8 +184,11 @@ impl Settings {
     pub(crate) fn operating_client(&self) -> Result<Redlock, Failure> {
         let max_ttl =
             self.said.max_ttl.unwrap_or_else(|| self.max_ttl.min(self.said.quarantine.unwrap_or(self.max_ttl)));
-        let builder = self.looking(self.said.clone()).max_ttl(max_ttl).ttl(self.ttl.min(max_ttl));
-        self.build(builder)
+        // Each instance for itself: with `-i` it is some of those that the file has settings for.
+        let mut config = self.said.clone();
+        config.quorum = None;
+        without_idle_tls(&mut config);
+        self.build(self.looking(config).max_ttl(max_ttl).ttl(self.ttl.min(max_ttl)))
     }
 
     /// The longest ttl that records are to allow, which must have been given.
@@ -215,8 +218,6 @@ impl Settings {
     pub(crate) fn anonymous_client_of_one(&self, index: usize) -> Result<Redlock, Failure> {
         let mut config = self.said.clone();
         let url = self.said.instances.get(index).map(|url| without_user(url));
-        // Without an address for TLS its settings are a mistake.
-        config.tls_ca = config.tls_ca.filter(|_| url.as_ref().is_some_and(|url| url.starts_with("rediss")));
         (config.username, config.password, config.password_file) = (None, None, None);
         (config.tls_cert, config.tls_key) = (None, None);
         self.alone(config, url)
@@ -224,6 +225,7 @@ impl Settings {
 
     fn alone(&self, mut config: Config, url: Option<String>) -> Result<Redlock, Failure> {
         (config.instances, config.quorum) = (url.into_iter().collect(), None);
+        without_idle_tls(&mut config);
         Ok(self.looking(config).build()?)
     }
 
@@ -274,6 +276,33 @@ impl Settings {
     }
 }
 
+/// Without an address for TLS its settings are a mistake.
+fn without_idle_tls(config: &mut Config) {
+    let is_with_tls = |url: &String| ["rediss:", "valkeys:"].iter().any(|scheme| url.starts_with(scheme));
+    if !config.instances.iter().any(is_with_tls) {
+        (config.tls_ca, config.tls_cert, config.tls_key) = (None, None, None);
+    }
+}
+
+/// What an option names by host and port alone, as `status` shows it, is that instance of the list: with its password, database and TLS.
+fn of_the_list(named: String, list: &[String]) -> String {
+    let is_bare = !named.contains(['/', '@']);
+    let mut known = list.iter().filter(|url| is_bare && place(url) == place(&named));
+    match (known.next(), known.next()) {
+        (Some(url), None) => url.clone(),
+        _ => named,
+    }
+}
+
+/// Host and port.
+fn place(url: &str) -> String {
+    let bare = without_user(url);
+    let rest = bare.split_once("://").map_or(&*bare, |(_, rest)| rest);
+    let place = rest.split(['/', '?']).next().unwrap_or_default();
+    let has_port = place.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    if has_port { place.to_owned() } else { format!("{place}:6379") }
+}
+
 /// The address without what stands before the `@`.
 fn without_user(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").map_or(("", url), |(scheme, rest)| (scheme, rest));
@@ -295,6 +324,24 @@ impl From<ConfigError> for Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_option_that_names_an_instance_of_the_list_by_host_and_port_means_that_one() {
+        let list =
+            ["redis://:pw@a/1", "rediss://b:6380", "redis://:pw@[::1]:7", "c:1", "redis://c:1/2"].map(str::to_owned);
+        for (named, meant) in [
+            ("a", "redis://:pw@a/1"),
+            ("a:6379", "redis://:pw@a/1"),
+            ("a:1", "a:1"),
+            ("b:6380", "rediss://b:6380"),
+            ("[::1]:7", "redis://:pw@[::1]:7"),
+            ("redis://a", "redis://a"),
+            ("c:1", "c:1"),
+            ("u@a", "u@a"),
+        ] {
+            assert_eq!(of_the_list(named.to_owned(), &list), meant);
+        }
+    }
 
     #[test]
     fn an_address_loses_its_user_and_nothing_else() {

@@ -3,14 +3,14 @@ use std::collections::HashSet;
 use super::*;
 use crate::error::BuildError;
 
-/// What a file may say, in the order of `KEYS`.
+/// What a file may say, in the order of `KEYS`; instead of the password also a file with one.
 const EVERYTHING: &str = "instances = ['a', 'rediss://b:1']\nnamespace = 'n:'\nusername = 'u'\npassword = 'secret'\n\
-    password_file = 'p'\ntls_ca = 'ca'\ntls_cert = 'cert'\ntls_key = 'key'\nttl = '5s'\nmax_ttl = '30s'\nquarantine = '1m'\n\
+    tls_ca = 'ca'\ntls_cert = 'cert'\ntls_key = 'key'\nttl = '5s'\nmax_ttl = '30s'\nquarantine = '1m'\n\
     instance_timeout = '100ms'\nconnect_timeout = '1s'\nquorum = 2\nadmission = false\nrenew = false\nmax_hold = '1h'\n\
-    label = 'me'\nfence_retention = '48h'";
+    label = 'me'";
 
 /// How `settings` shows it.
-const SHOWN: [&str; 19] = [
+const SHOWN: [&str; 18] = [
     "a, rediss://b:1",
     "n:",
     "u",
@@ -29,7 +29,6 @@ const SHOWN: [&str; 19] = [
     "false",
     "1h",
     "me",
-    "48h",
 ];
 
 fn shown(config: &Config) -> Vec<(&'static str, String)> {
@@ -42,14 +41,32 @@ fn of_variables(variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
 
 #[test]
 fn a_file_and_the_variables_may_say_everything() {
-    let file = Config::from_toml(EVERYTHING).unwrap();
-    let expected: Vec<_> = KEYS.into_iter().zip(SHOWN.map(str::to_owned)).collect();
-    assert_eq!(shown(&file), expected);
-    let variables = KEYS.into_iter().zip(SHOWN).map(|(key, value)| {
-        let value = if key == "password" { "secret" } else { value };
-        (variable(key).into(), value.into())
-    });
-    assert_eq!(Config::of_variables(variables), Ok(file), "the same words");
+    for (text, without) in [
+        (EVERYTHING.to_owned(), "password_file"),
+        (EVERYTHING.replace("password = 'secret'", "password_file = 'p'"), "password"),
+    ] {
+        let file = Config::from_toml(&text).unwrap();
+        let said = || KEYS.into_iter().zip(SHOWN).filter(|(key, _)| *key != without);
+        assert_eq!(shown(&file), said().map(|(key, value)| (key, value.to_owned())).collect::<Vec<_>>());
+        let variables = said().map(|(key, value)| {
+            let value = if key == "password" { "secret" } else { value };
+            (variable(key).into(), value.into())
+        });
+        assert_eq!(Config::of_variables(variables), Ok(file), "the same words");
+    }
+}
+
+#[test]
+fn a_password_beside_a_file_with_one_is_refused_and_one_place_counts_before_another() {
+    let both = "password = 'secret'\npassword_file = 'p'";
+    let problem = Config::from_toml(both).unwrap_err().to_string();
+    assert_eq!(problem, "password and password_file are both given: give one of them");
+    let both = of_variables(&[("REDQUORUM_PASSWORD", "secret"), ("REDQUORUM_PASSWORD_FILE", "p")]);
+    let problem = both.unwrap_err().to_string();
+    assert_eq!(problem, "REDQUORUM_PASSWORD and REDQUORUM_PASSWORD_FILE are both given: give one of them");
+    let first = of_variables(&[("REDQUORUM_PASSWORD_FILE", "p")]).unwrap();
+    let config = first.clone().or(Config::from_toml("password = 'secret'").unwrap());
+    assert_eq!(config, first);
 }
 
 #[test]
@@ -183,10 +200,7 @@ fn a_builder_takes_all_and_later_setters_count_more() {
     );
     assert_eq!((builder.instance_timeout, builder.connect_timeout), (Duration::from_millis(100), seconds(1)));
     assert_eq!((builder.quorum, builder.admission, builder.settings.renewal), (Some(2), Admission::Off, Renewal::Off));
-    assert_eq!(
-        (builder.settings.max_hold, builder.settings.fence_retention),
-        (Some(seconds(3600)), seconds(48 * 3600))
-    );
+    assert_eq!(builder.settings.max_hold, Some(seconds(3600)));
     assert_eq!(Builder::default().config(config()).ttl(seconds(7)).settings.ttl, seconds(7));
     assert_eq!(
         Builder::default().ttl(seconds(7)).config(Config::default()).settings.ttl,
@@ -231,7 +245,9 @@ fn a_file_is_read_with_paths_from_where_it_is_and_errors_name_it() {
         (config.password_file.as_deref(), config.tls_ca.as_deref()),
         (Some(&*directory.join("p")), Some("/etc/ca.pem".as_ref()))
     );
-    for (text, expected) in [("", Err("no password")), ("\n", Err("no password")), ("s\nmore", Ok(()))] {
+    for (text, expected) in
+        [("", Err("no password")), ("\u{feff}", Err("no password")), ("\n", Err("no password")), ("s\nmore", Ok(()))]
+    {
         std::fs::write(directory.join("p"), text).unwrap();
         let built =
             Builder::default().config(config.clone()).instances(["rediss://h"]).access.given_to(&["rediss://h".into()]);

@@ -282,7 +282,14 @@ fn what_to_write(url: &str) -> String {
         _ => return format!("its scheme is unknown; {FORMS}"),
     };
     let host = rest.rsplit('@').next().unwrap_or_default().split(['/', '?']).next().unwrap_or_default();
-    if host.matches(':').count() > 1 && !host.contains('[') {
+    if host.contains([';', ',', ' ']) {
+        return "it looks like several; give each address by itself".to_owned();
+    }
+    let is_ipv6 = host
+        .split('%')
+        .next()
+        .is_some_and(|ip| ip.bytes().all(|byte| byte.is_ascii_hexdigit() || b":.".contains(&byte)));
+    if host.matches(':').count() > 1 && is_ipv6 {
         return "an IPv6 address needs brackets; write redis://[::1]:6379".to_owned();
     }
     format!("it cannot be read; {FORMS}")
@@ -373,6 +380,10 @@ mod tests {
             ("redis://h:99999", "it cannot be read"),
             ("redis://h/secret", "it cannot be read"),
             ("redis://:secret@::1:6379", "write redis://[::1]:6379"),
+            ("fe80::1%eth0:6379", "write redis://[::1]:6379"),
+            ("a:1;b:2", "it looks like several; give each address by itself"),
+            ("a:1,b:2", "it looks like several"),
+            ("host:1:2", "it cannot be read; write host:port"),
         ];
         for (url, expected) in cases {
             let message = Address::parse(url).unwrap_err();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::{OptionFuture, try_join};
+use redis::Value;
 
 use super::address::Endpoint;
 use super::admission::handshake::AdmissionHandshake;
@@ -14,6 +15,7 @@ use super::admission::server_info::{self, ServerInfo};
 use super::admission::shared::SharedAdmission;
 use super::classify::failed;
 use super::connection::InstanceConnection;
+use super::denied::Denied;
 use super::health::{PreviousAdmission, Rights};
 use super::login::log_in;
 use super::options::{ConnectFailure, ConnectOptions};
@@ -39,30 +41,30 @@ pub(super) async fn connect(
     let credentials = options.address.credentials().await.map_err(ConnectFailure::Failed)?;
     let receiver = Arc::clone(&pushes);
     let on_push = Box::new(move |push| receiver.receive(push));
-    let (wire, wire_task) = Wire::begin(stream, on_push, Arc::clone(&options.client.machine_clock));
+    let (clock, process) = (Arc::clone(&options.client.machine_clock), options.client.process);
+    let (wire, wire_task) = Wire::begin(stream, on_push, clock, process);
     options.health.lock().excess.watch(wire.too_much());
-    let session =
-        options.within_trips("logging in", 2, log_in(&wire, credentials.as_ref(), options.address.database)).await?;
+    let log_in = log_in(&wire, credentials.as_ref(), options.address.database);
+    let session = options.within_trips("logging in", 2, log_in).await.map_err(|failure| ended(options, failure))?;
     let (rights, report) = options.within_trips("asking what it is", 2, ask_what_it_is(options, &wire)).await?;
     note_rights(options, rights);
     let tracking = rights.tracking == Some(true);
-    let loaded = load(&wire);
-    let admission = match report {
+    // A tool, which takes records as they are, mostly looks: a server that is paused for writes would hold up all behind the question.
+    let loaded = load(&wire, !options.records.as_recorded);
+    let (denied, admission) = match report {
         Some(report) => {
             let outcome = admit(options, peers, &wire, tracking, report, &pushes);
             let both = try_join(loaded, outcome);
-            let admission = options.within_trips("agreeing on admission", ADMISSION_TRIPS, both).await?.1;
+            let step = "agreeing on admission: its writes may be paused, see CLIENT UNPAUSE";
+            let (denied, admission) = options.within_trips(step, ADMISSION_TRIPS, both).await?;
             let ended = end_former_sessions(options, &wire, session);
             options.within_trips("ending the former connections", 1, ended).await?;
-            Some(admission)
+            (denied, Some(admission))
         }
-        None => {
-            options.within_trips("loading the scripts", 2, loaded).await?;
-            None
-        }
+        None => (options.within_trips("loading the scripts", 2, loaded).await?, None),
     };
-    let options = Arc::clone(options);
-    Ok((InstanceConnection::new(options, (wire, wire_task), tracking, rights.hears, admission), pushes))
+    let (options, denied) = (Arc::clone(options), denied.and_then(Result::ok));
+    Ok((InstanceConnection::new(options, (wire, wire_task), tracking, rights.hears, (admission, denied)), pushes))
 }
 
 /// Opens the connection, to the present master where Sentinels name it.
@@ -79,6 +81,19 @@ async fn open(options: &ConnectOptions) -> Result<Box<dyn ByteStream>, ConnectFa
         ConnectFailure::Late(_) if began_tls.load(Ordering::Relaxed) => ConnectFailure::LateTls,
         reason => reason,
     })
+}
+
+/// Why a login failed. A port for TLS may say nothing to a client without it.
+fn ended(options: &ConnectOptions, failure: ConnectFailure) -> ConnectFailure {
+    let is_without_tls = matches!(options.health.lock().endpoint, Some(Endpoint::Tcp { tls: None, .. }));
+    match failure {
+        ConnectFailure::Failed(Cause::NotConnected(why)) if is_without_tls => {
+            let words =
+                format!("it ended the connection before it answered: {why}; a port for TLS does, and takes rediss://");
+            ConnectFailure::Failed(Cause::NotConnected(words))
+        }
+        failure => failure,
+    }
 }
 
 /// All sent together, as far as one answer does not decide the next question.
@@ -119,9 +134,17 @@ fn note_rights(options: &ConnectOptions, rights: Rights) {
     }
 }
 
-async fn load(wire: &Wire) -> Result<(), Cause> {
-    let loaded = wire.ask_all(scripts::load()).without_error().await;
-    loaded.map(drop).map_err(|error| failed(&error))
+/// Loads the scripts, and finds out what the user may not do, unless the server has not carried that out. For a tool that is left to its first lock: a server that is paused for
+/// writes holds up even the question, and all that is behind it.
+pub(super) async fn load(wire: &Wire, asks_rights: bool) -> Result<Option<Result<Denied, Cause>>, Cause> {
+    let mut commands = scripts::load().clone();
+    if asks_rights {
+        commands.add_command(scripts::call_rights());
+    }
+    let mut replies = wire.ask_all(&commands).replies().await.map_err(|error| failed(&error))?;
+    let denied = if asks_rights { replies.pop().as_ref().map(Denied::of) } else { None };
+    Value::Array(replies).extract_error().map_err(|error| failed(&error))?;
+    Ok(denied)
 }
 
 /// Ends the former connections to the same process, if that still has them, before anything is released over this one:
@@ -156,7 +179,8 @@ async fn admit(
     info: ServerInfo,
     pushes: &Arc<Pushes>,
 ) -> Result<SharedAdmission, Cause> {
-    let mut state = AdmissionHandshake { wire, options, tracking }.run(&info.facts, false).await?;
+    let proposing_us = |us| peers.proposing_us(Some((options.id, us)));
+    let mut state = AdmissionHandshake { wire, options, tracking }.run(&info.facts, false, proposing_us).await?;
     note_refusal(options, state.meaning());
     let claim = Box::pin(claim_name(options, peers, wire, &info.run_id)); // it is large, and mostly done at once
     let counts_from = claim.await?;

@@ -15,6 +15,7 @@ use tokio::time::timeout;
 use super::admission::handshake::AdmissionHandshake;
 use super::admission::shared::SharedAdmission;
 use super::classify::failed;
+use super::denied::Denied;
 use super::encode::Encoder;
 use super::options::ConnectOptions;
 use super::scripts;
@@ -48,6 +49,8 @@ pub(crate) struct InstanceConnection {
     pub(super) hears: Option<bool>,
     /// `None` if admission is turned off.
     pub(super) admission: Option<SharedAdmission>,
+    /// `None` until it is known.
+    denied: Mutex<Option<Denied>>,
     runtime: Handle,
     send_queue: Mutex<SendQueue>,
     /// Whether it has not answered for so long that it is only probed.
@@ -65,7 +68,7 @@ impl InstanceConnection {
         (wire, wire_task): (Wire, WireTask),
         tracking: bool,
         hears: Option<bool>,
-        admission: Option<SharedAdmission>,
+        (admission, denied): (Option<SharedAdmission>, Option<Denied>),
     ) -> Arc<Self> {
         Arc::new_cyclic(|connection: &Weak<Self>| {
             wire.leave_writes_to(Weak::clone(connection) as Weak<dyn TakesAnswers>);
@@ -78,6 +81,7 @@ impl InstanceConnection {
                 tracking,
                 hears,
                 admission,
+                denied: Mutex::new(denied),
                 runtime: Handle::current(),
                 send_queue: Mutex::default(),
                 is_silent: AtomicBool::new(false),
@@ -93,12 +97,31 @@ impl InstanceConnection {
         self.admission.as_ref()?.refusal()
     }
 
+    /// What its user may not do; `None` if that is not known.
+    pub(super) fn denied(&self) -> Option<Denied> {
+        self.denied.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Finds out what its user may not do.
+    ///
+    /// # Errors
+    /// Why that is not known now. What was known before stays.
+    pub(super) async fn ask_rights(&self) -> Result<(), Cause> {
+        let asked = timeout(self.deadline(), self.wire.ask_all(&scripts::rights()).replies()).await;
+        let answers = asked.map_err(|_| Cause::TimedOut)?.map_err(|error| failed(&error))?;
+        let denied = answers.last().map_or(Err(Cause::TimedOut), Denied::of)?;
+        *self.denied.lock().unwrap_or_else(PoisonError::into_inner) = Some(denied);
+        Ok(())
+    }
+
     /// Resolves when the connection should be given up, to the reason.
     pub(super) async fn given_up(&self) -> Cause {
         self.wire.broken().notified().await;
         match self.wire.too_much().get() {
             Some(too_much) => Cause::NotConnected(too_much.to_string()),
             None if self.is_silent() => Cause::Silent,
+            // Until it is connected again this is what its users must know.
+            None if self.options.health.trouble.is(&Cause::ReadOnly) => Cause::ReadOnly,
             None => closed(),
         }
     }
@@ -319,6 +342,10 @@ impl InstanceConnection {
             // A master that became a replica must be admitted anew.
             Reply::Unknown(Cause::Disconnected(_) | Cause::ReadOnly) => self.wire.broken().notify_one(),
             Reply::NotSent(Cause::ScriptMissing) => self.load_scripts(),
+            // Rights were taken away: the next acquire asks which first.
+            Reply::Unknown(Cause::NoPermission(_)) => {
+                *self.denied.lock().unwrap_or_else(PoisonError::into_inner) = None
+            }
             _ => {}
         }
     }

@@ -29,6 +29,8 @@ pub(super) struct LastKnown {
     /// What was connected to last.
     pub(super) endpoint: Option<Endpoint>,
     pub(super) round_trip: Option<Duration>,
+    /// How many tokens it keeps, tombstones included, and how far the floor is behind its clock (P13).
+    pub(super) tokens: Option<(u64, Duration)>,
     pub(super) last_error: Option<String>,
     /// The connections that the process may still have.
     pub(super) sessions: Sessions,

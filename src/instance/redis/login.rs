@@ -22,11 +22,21 @@ pub(super) async fn log_in(
     database: i64,
 ) -> Result<Option<u64>, Cause> {
     let said = hello(wire, credentials, database).await.map_err(|error| match failed(&error) {
-        // Every server that can be used knows it.
-        Cause::Server(message) if message.contains("unknown command") => Cause::OtherProtocol(message),
+        Cause::Server(message) if is_about_hello(&message) => Cause::NoHello(message),
+        // A proxy that does not know HELLO with a password.
+        Cause::PasswordNeeded if credentials.is_some() => {
+            Cause::NoHello("NOAUTH, though it was sent with a password".to_owned())
+        }
         cause => cause,
     })?;
     of_hello(&said)
+}
+
+/// Whether an error of a server is about HELLO itself, which every server that can be used knows.
+fn is_about_hello(message: &str) -> bool {
+    let others = ["max number of clients", "protected mode", "password", "select"];
+    let message = message.to_lowercase();
+    !others.into_iter().any(|other| message.contains(other))
 }
 
 /// Uses RESP3 from here on, in which a server may push.
@@ -80,6 +90,20 @@ mod tests {
         let value = |text: &str| Value::BulkString(text.as_bytes().to_vec());
         let id = ("id".to_owned(), Value::Int(7));
         of_hello(&HashMap::from([("mode".to_owned(), value(mode)), ("version".to_owned(), value(version)), id]))
+    }
+
+    #[test]
+    fn an_error_in_answer_to_hello_is_about_hello_unless_it_says_otherwise() {
+        for message in
+            ["ERR unknown command 'HELLO'", "ERR unsupported command", "NOPROTO sorry", "ERR not allowed here"]
+        {
+            assert!(is_about_hello(message), "{message}");
+        }
+        for message in
+            ["ERR max number of clients reached", "DENIED Redis is running in protected mode", "ERR invalid password"]
+        {
+            assert!(!is_about_hello(message), "{message}");
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod connect;
 mod connection;
 mod credentials;
 mod decode;
+mod denied;
 #[cfg(feature = "testing")]
 mod dialed;
 pub(crate) mod encode;
@@ -17,6 +18,7 @@ mod health;
 mod login;
 mod options;
 mod pushes;
+mod quarantine_log;
 mod questions;
 mod reply_limit;
 pub(crate) mod scripts;
@@ -126,9 +128,25 @@ impl RedisInstance {
     /// A request, unless it is for a vote that cannot be had.
     fn unless_in_vain(
         &self,
-        connection: &InstanceConnection,
+        connection: &Arc<InstanceConnection>,
         (request, reply_to): (Request, ReplyTo),
     ) -> Option<(Request, ReplyTo)> {
+        if let Request::Acquire(claim) = &request {
+            let Some(denied) = connection.denied() else {
+                self.answer_when_rights_are_known(connection, reply_to);
+                return None;
+            };
+            if let Some(cause) = denied.to(claim.access) {
+                let (health, why) = (&self.options.health, Reply::Unknown(cause.clone()));
+                health.trouble.note(self.address(), &why, true, self.options.now());
+                self.not_sent(reply_to, cause.clone());
+                return None;
+            }
+            if claim.is_by_own_clock && connection.admission.is_some() {
+                self.not_sent(reply_to, Cause::JustConnected); // repeated with a token by its clock
+                return None;
+            }
+        }
         let obstacle = connection.admission.as_ref().and_then(|admission| admission.vote_obstacle(&request));
         match obstacle {
             None => return Some((request, reply_to)),
@@ -136,6 +154,16 @@ impl RedisInstance {
             Some(VoteObstacle::Known(cause)) => self.not_sent(reply_to, cause),
         }
         None
+    }
+
+    /// Answers once it is known whether the user may do all that a lock needs: then the request is worth repeating.
+    fn answer_when_rights_are_known(&self, connection: &Arc<InstanceConnection>, reply_to: ReplyTo) {
+        let (connection, options) = (Arc::clone(connection), Arc::clone(&self.options));
+        self.runtime.spawn(async move {
+            let reply = Reply::NotSent(connection.ask_rights().await.err().unwrap_or(Cause::JustConnected));
+            options.health.counts.replied(&reply);
+            reply_to.answer(reply);
+        });
     }
 
     /// Has the record written, and answers once there is a valid one: then the request is worth repeating, and not before the
@@ -160,6 +188,11 @@ impl RedisInstance {
 
 /// The request.
 impl RedisInstance {
+    /// The addresses of some instances, for the log: a position in the list says nothing to its reader.
+    pub(crate) fn addresses(all: &[Self], some: InstanceSet) -> Vec<String> {
+        some.iter().filter_map(|id| all.get(id.index())).map(|instance| instance.address().to_owned()).collect()
+    }
+
     /// The address for people, without credentials.
     pub(crate) fn address(&self) -> &str {
         self.options.address.shown()
@@ -225,7 +258,7 @@ impl RedisInstance {
 
     /// Reads the value of a lock that others hold, and requests one push at its next change.
     pub(crate) fn look(&self, resource: &Resource) -> impl Future<Output = Result<Option<Vec<u8>>, Cause>> + use<> {
-        let looked = self.answering().map(|connection| questions::look(&connection, resource));
+        let looked = self.answering().map(|connection| questions::look(connection, resource));
         async { looked?.await }
     }
 
@@ -326,6 +359,10 @@ impl RedisInstance {
 
     /// How it does, without a request.
     pub(crate) fn status(&self) -> InstanceStatus {
+        if self.options.client.process.is_forked() {
+            let (address, last_error) = (self.address().to_owned(), Some(Cause::Forked.to_string()));
+            return InstanceStatus { address, last_error, ..InstanceStatus::default() };
+        }
         let (health, now) = (&self.options.health, self.options.now());
         let mut status = InstanceStatus {
             address: self.address().to_owned(),
@@ -335,6 +372,7 @@ impl RedisInstance {
         };
         let known = health.lock();
         status.round_trip = known.round_trip;
+        (status.tokens, status.floor_lag) = known.tokens.unzip();
         status.last_error.clone_from(&known.last_error);
         if let Some(info) = known.info.clone() {
             status.is_master = Some(info.facts.is_master);
@@ -389,6 +427,8 @@ impl fmt::Debug for RedisInstance {
 
 impl Drop for RedisInstance {
     fn drop(&mut self) {
-        self.task.abort();
+        if !self.options.client.process.is_forked() {
+            self.task.abort();
+        }
     }
 }

@@ -12,22 +12,22 @@ use super::admission::records::Records;
 use super::health::InstanceHealth;
 use crate::clock::{Clock, CorrectedClock};
 use crate::instance::{Invalidation, Listener};
-use crate::protocol::{AdmissionTerms, Cause, InstanceId, Instant};
+use crate::process::Process;
+use crate::protocol::{AdmissionTerms, Cause, InstanceId, Instant, LONGEST_TTL, Quorum};
 
 /// The shortest deadline of a step, however short the instance timeout.
 const MIN_STEP: Duration = Duration::from_millis(500);
 
 /// What holds for all instances of a client.
 pub(crate) struct ClientOptions {
+    /// The process that built the client.
+    pub(crate) process: Process,
     pub(crate) instance_timeout: Duration,
-    /// The votes needed.
-    pub(crate) quorum: usize,
+    pub(crate) quorum: Quorum,
     pub(crate) max_ttl: Duration,
     /// How long an instance that may have forgotten locks sits out (P15, P29).
     pub(crate) quarantine: Duration,
     pub(crate) drift_ppm: u32,
-    /// For how long instances keep fencing tokens (P13).
-    pub(crate) fence_retention: Duration,
     /// Whether instances that may have forgotten locks are kept from voting.
     pub(crate) admission: bool,
     /// Whether records are taken as they are, and never written.
@@ -49,8 +49,7 @@ impl ClientOptions {
     pub(super) fn for_each(self: Arc<Self>, addresses: Vec<Address>) -> impl Iterator<Item = ConnectOptions> {
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let terms = AdmissionTerms { max_ttl_ms: ms(self.max_ttl), quarantine_ms: ms(self.quarantine) };
-        // No client may use more than half of the time for which tokens are kept.
-        let records = Arc::new(Records::new(terms, ms(self.fence_retention / 2), self.as_recorded));
+        let records = Arc::new(Records::new(terms, ms(LONGEST_TTL), self.as_recorded));
         if self.wants_locks {
             records.want_locks();
         }
@@ -94,6 +93,9 @@ impl ConnectOptions {
         trips: u32,
         work: impl Future<Output = Result<T, Cause>>,
     ) -> Result<T, ConnectFailure> {
+        if self.client.process.is_forked() {
+            return Err(ConnectFailure::Failed(Cause::Forked)); // nothing is opened for a runtime that was forked
+        }
         let limit = self.client.instance_timeout.saturating_mul(trips).max(MIN_STEP);
         match timeout(limit, work).await {
             Ok(done) => done.map_err(ConnectFailure::Failed),

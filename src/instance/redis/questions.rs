@@ -11,13 +11,16 @@ use redis::{Pipeline, RedisResult, Value};
 use tokio::time::timeout;
 
 use super::admission::server_info::{field, version, word};
-use super::classify::{bytes, classify_key_check, error_of, failed};
+use super::admission::shared::SharedAdmission;
+use super::classify::{bytes, classify_key_check, error_of, failed, is_other_type};
+use super::connect::load;
 use super::connection::InstanceConnection;
+use super::denied::Denied;
 use super::reply_limit::MOST_OF_A_VALUE;
 use super::wire::Wire;
 use crate::instance::{Claim, ClockOffset, FoundKeys, KeyState, Read, ServerDetails, StoredKey};
 use crate::protocol::{Cause, FencingToken, READERS};
-use crate::resource::{Resource, TOKENS_KEY};
+use crate::resource::{FLOOR_KEY, Resource, TOKENS_KEY};
 
 /// How much of a value is read: what other programs put under the key of a lock may be longer than any answer that is
 /// accepted.
@@ -57,7 +60,13 @@ pub(super) fn read(connection: &InstanceConnection, resource: &Resource) -> impl
     async move {
         let values = within(deadline, answer.replies()).await?;
         if !is_of_readers(&values) {
-            return stored(&values);
+            let mut stored = stored(&values)?;
+            if values.first().is_some_and(is_other_type) {
+                let kind = redis::cmd("TYPE").arg(resource.key()).to_owned();
+                let kind = within(deadline, wire.ask(&kind).read::<String>()).await; // not all users may ask that
+                stored.other_type = Some(kind.unwrap_or_else(|_| "key of another type".to_owned()));
+            }
+            return Ok(stored);
         }
         // Only now: of another program's set even a few members may be more than is accepted as an answer.
         let members = redis::cmd("ZRANGE").arg(resource.key()).arg(0).arg(MOST_READERS - 1).to_owned();
@@ -92,7 +101,7 @@ fn is_of_readers(values: &[Value]) -> bool {
 }
 
 fn stored(values: &[Value]) -> Read {
-    if let Some(failed) = values.iter().take(3).find_map(error_of) {
+    if let Some(failed) = values.iter().take(3).filter(|answer| !is_other_type(answer)).find_map(error_of) {
         return Err(failed);
     }
     Ok(stored_beside(values))
@@ -110,7 +119,7 @@ fn stored_beside(values: &[Value]) -> StoredKey {
         Value::Double(score) => FencingToken::from_score(*score),
         other => bytes(other).and_then(FencingToken::from_wire),
     };
-    StoredKey { value: text(value).filter(|_| is_there), readers: Vec::new(), expires_in, token }
+    StoredKey { value: text(value).filter(|_| is_there), readers: Vec::new(), expires_in, token, other_type: None }
 }
 
 fn texts(members: &Value) -> Vec<Vec<u8>> {
@@ -143,22 +152,25 @@ fn read_watched<'a>(connection: &InstanceConnection, keys: impl Iterator<Item = 
     commands
 }
 
-/// Reads the value of a lock that others hold, and requests a push when it changes, where the instance pushes.
+/// Reads the value of a lock that others hold, and requests a push when it changes, where the instance pushes. A value that may be no
+/// vote is not known (P36).
 pub(super) fn look(
-    connection: &InstanceConnection,
+    connection: Arc<InstanceConnection>,
     resource: &Resource,
 ) -> impl Future<Output = Result<Option<Vec<u8>>, Cause>> + use<> {
-    let watched = connection.tracking.then(|| read_watched(connection, std::iter::once(resource.key())));
+    let watched = connection.tracking.then(|| read_watched(&connection, std::iter::once(resource.key())));
     let answer = match watched {
         Some(commands) => Either::Left(connection.wire.ask_all(&commands).replies_without_error()),
-        None => Either::Right(read(connection, resource)),
+        None => Either::Right(read(&connection, resource)),
     };
     let deadline = connection.deadline();
     async move {
-        match answer {
-            Either::Left(answer) => Ok(within(deadline, answer).await?.last().and_then(value_of)),
-            Either::Right(answer) => Ok(answer.await?.value),
-        }
+        let value = match answer {
+            Either::Left(answer) => within(deadline, answer).await?.last().and_then(value_of),
+            Either::Right(answer) => answer.await?.value,
+        };
+        let is_vote = value.is_none() || connection.admission.as_ref().is_none_or(SharedAdmission::keys_are_votes);
+        if is_vote { Ok(value) } else { Err(Cause::NoVote) }
     }
 }
 
@@ -206,8 +218,39 @@ pub(super) async fn examine(connection: &InstanceConnection) -> Result<ServerDet
     let snapshots = redis::cmd("CONFIG").arg("GET").arg("save").to_owned();
     let snapshots = within(deadline, wire.ask(&snapshots).read()).await;
     let details = from_info(&info.concat(), snapshots.ok().as_ref());
+    let tokens = within(deadline, wire.ask_all(&tokens()).read()).await.unwrap_or_default();
+    // Last: a paused server answers nothing behind it.
+    let refuses_writes = match timeout(deadline, load(wire, true)).await {
+        Ok(Ok(denied)) => denied.and_then(|denied| denied.map_or_else(Some, Denied::obstacle)),
+        Ok(Err(cause)) => Some(cause),
+        Err(_) => Some(Cause::TimedOut),
+    };
+    let refuses_writes = refuses_writes.map(Into::into);
     let (pushes_changes, wakes_waiters) = (connection.tracking, connection.hears != Some(false));
-    Ok(ServerDetails { round_trip, clock_offset, pushes_changes, wakes_waiters, ..details })
+    let (tokens, floor_lag) = kept(tokens);
+    Ok(ServerDetails {
+        round_trip,
+        clock_offset,
+        pushes_changes,
+        wakes_waiters,
+        refuses_writes,
+        tokens,
+        floor_lag,
+        ..details
+    })
+}
+
+/// Asks how many tokens there are, for the floor (P13) and the time.
+fn tokens() -> Pipeline {
+    let mut commands = redis::pipe();
+    commands.cmd("ZCOUNT").arg(TOKENS_KEY).arg("(0").arg("+inf").cmd("GET").arg(FLOOR_KEY).cmd("TIME");
+    commands
+}
+
+/// How many tokens there are, and how far the floor is behind the clock.
+fn kept((tokens, floor, (seconds, micros)): (u64, Option<Vec<u8>>, (u64, u64))) -> (u64, Option<Duration>) {
+    let (floor, now_us) = (floor.and_then(|floor| FencingToken::from_wire(&floor)), seconds * 1_000_000 + micros);
+    (tokens, floor.map(|floor| Duration::from_micros(now_us.saturating_sub(floor.clock_us()))))
 }
 
 fn from_info(info: &str, snapshots: Option<&Value>) -> ServerDetails {

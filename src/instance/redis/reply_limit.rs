@@ -6,7 +6,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use redis::{Arg, Cmd};
+use redis::{Arg, Cmd, Value};
 
 use crate::protocol::Instant;
 
@@ -39,7 +39,7 @@ const NAMES: u64 = 130 * 1024;
 const LISTING: u64 = 4 * 1024 * 1024;
 
 /// The kinds of commands of a connection.
-const COMMANDS: [&str; 21] = [
+const COMMANDS: [&str; 22] = [
     "CLIENT",
     "CONFIG",
     "EVALSHA",
@@ -58,6 +58,7 @@ const COMMANDS: [&str; 21] = [
     "SET",
     "SUBSCRIBE",
     "TIME",
+    "TYPE",
     "ZADD",
     "ZRANGE",
     "ZSCORE",
@@ -122,6 +123,21 @@ impl ReplyBound {
     /// one of its keys.
     pub(super) const fn named(command: &'static str, packed: usize, asked_for: u64) -> Self {
         Self::new(command, LEAST.saturating_add(packed as u64).saturating_add(asked_for))
+    }
+
+    /// Whether this can be the reply. If not, it is that to another command, and so would be each that follows.
+    pub(super) fn fits(self, reply: &Value) -> bool {
+        match (self.command, reply) {
+            (_, Value::ServerError(_)) => true,
+            ("SET", reply) => matches!(reply, Value::Nil | Value::Okay | Value::BulkString(_)),
+            ("ZADD" | "PTTL" | "PUBLISH", reply) => matches!(reply, Value::Int(_)),
+            ("TIME", Value::Array(parts)) => parts.len() == 2,
+            ("TIME", _) => false,
+            ("GET" | "GETRANGE", reply) => matches!(reply, Value::Nil | Value::BulkString(_)),
+            ("EVALSHA", reply) => matches!(reply, Value::Array(_) | Value::Nil | Value::BulkString(_)),
+            ("MGET" | "SCAN" | "ZRANGE", reply) => matches!(reply, Value::Array(_)),
+            _ => true,
+        }
     }
 
     /// Whether its reply is what is under the key of a lock.
@@ -439,6 +455,28 @@ mod tests {
             let bound = bound(words);
             assert_eq!(bound.command, name);
             assert_eq!(bound.bytes - LEAST - command(words).get_packed_command().len() as u64, asked_for, "{words:?}");
+        }
+    }
+
+    #[test]
+    fn each_command_has_replies_of_its_own_kind_or_an_error() {
+        let said = |reply: &[u8]| redis::parse_redis_value(reply).unwrap();
+        let kinds =
+            [&b"+OK\r\n"[..], b"_\r\n", b"$1\r\nx\r\n", b":1\r\n", b"*2\r\n+1\r\n+2\r\n", b"*0\r\n", b"+PONG\r\n"];
+        let fitting: [(&str, &[usize]); 7] = [
+            ("SET", &[0, 1, 2]),
+            ("ZADD", &[3]),
+            ("TIME", &[4]),
+            ("GET", &[1, 2]),
+            ("EVALSHA", &[1, 2, 4, 5]),
+            ("PTTL", &[3]),
+            ("MGET", &[4, 5]),
+        ];
+        for (name, fit) in fitting {
+            let asked = bound(&[name]);
+            let fits: Vec<usize> = (0..kinds.len()).filter(|kind| asked.fits(&said(kinds[*kind]))).collect();
+            assert_eq!(fits, fit, "{name}");
+            assert!(asked.fits(&said(b"-ERR no\r\n")));
         }
     }
 

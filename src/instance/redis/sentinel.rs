@@ -78,7 +78,8 @@ fn newest(named: &[NamedMaster]) -> Option<&NamedMaster> {
 async fn ask(options: &ConnectOptions, sentinel: &Address, name: &str) -> Result<NamedMaster, Cause> {
     let stream = open_stream(sentinel.endpoint(), sentinel.tcp(), &AtomicBool::new(false)).await?;
     let credentials = sentinel.credentials().await?;
-    let (wire, _task) = Wire::begin(stream, Box::new(drop), Arc::clone(&options.client.machine_clock));
+    let (clock, process) = (Arc::clone(&options.client.machine_clock), options.client.process);
+    let (wire, _task) = Wire::begin(stream, Box::new(drop), clock, process);
     hello(&wire, credentials.as_ref(), sentinel.database).await.map_err(|error| failed(&error))?;
     let ask = redis::cmd("SENTINEL").arg("MASTER").arg(name).to_owned();
     let fields: HashMap<String, String> = wire.ask(&ask).read().await.map_err(|error| failed(&error))?;

@@ -27,11 +27,12 @@ use super::connection::{InstanceConnection, probe_interval};
 use super::forget_tokens::keep_forgetting_tokens;
 use super::options::{ConnectFailure, ConnectOptions};
 use super::pushes::Pushes;
+use super::quarantine_log::QuarantineLog;
 use super::send_queue::closed;
 use super::sentinel::moved;
 use crate::instance::{ChangedKeys, Invalidation};
 use crate::log_limit::LogLimit;
-use crate::protocol::{AdmissionFollowUp, Cause, Instant, RecordMeaning, reconnect_delay};
+use crate::protocol::{AdmissionFollowUp, Cause, Instant, reconnect_delay};
 use crate::random;
 use crate::resource::ADMISSION_KEY;
 
@@ -39,7 +40,7 @@ use crate::resource::ADMISSION_KEY;
 const RECONNECT_LEAST: Duration = Duration::from_millis(20);
 const RECONNECT_MOST: Duration = Duration::from_secs(1);
 
-/// How often it is checked whether an instance that gives this client no votes, for its settings, does so now.
+/// How often it is checked whether an instance that gives this client no votes, for its settings or its rights, does so now.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 
 /// After a connection that broke sooner than this, the next is logged as connected only once it has lasted as
@@ -86,7 +87,7 @@ struct Supervisor {
     peers: Arc<PeerConnections>,
     announced: AnnouncedState,
     log: ConnectionLog,
-    follow_ups: LogLimit,
+    quarantine: QuarantineLog,
     /// The present connection.
     serving: Option<Arc<InstanceConnection>>,
     /// When it was opened.
@@ -127,10 +128,10 @@ pub(super) async fn supervise(
     peers: Arc<PeerConnections>,
     state: watch::Sender<ConnectionState>,
 ) {
-    let (log, follow_ups) = (ConnectionLog::default(), LogLimit::default());
+    let (log, quarantine) = (ConnectionLog::default(), QuarantineLog::default());
     let announced = AnnouncedState(state, Arc::clone(&options.records));
     let mut supervisor =
-        Supervisor { options, peers, announced, log, follow_ups, serving: None, up_since: None, flaps: false };
+        Supervisor { options, peers, announced, log, quarantine, serving: None, up_since: None, flaps: false };
     let mut attempt = 0;
     let mut pause = Duration::ZERO;
     while !supervisor.announced.0.is_closed() {
@@ -192,7 +193,7 @@ impl Supervisor {
     /// Offers the connection until it is to be given up; returns the reason.
     async fn serve(&mut self, connection: Arc<InstanceConnection>, pushes: &Pushes) -> Cause {
         self.serving = Some(Arc::clone(&connection));
-        let options = &self.options;
+        let (options, peers) = (&Arc::clone(&self.options), Arc::clone(&self.peers));
         options.health.counts.connected();
         self.up_since = Some(options.now());
         self.peers.add(&connection); // before it may be used: it learns what the others know
@@ -206,13 +207,16 @@ impl Supervisor {
         // A client that only looks changes nothing.
         let mut forgetting = pin!(async {
             options.records.wanted().await;
-            keep_forgetting_tokens(&connection, options.client.fence_retention).await;
+            keep_forgetting_tokens(&connection, &peers).await;
         });
         let mut wanted = pin!(request_record(&connection));
+        let mut rights = pin!(keep_asking_rights(&connection));
         let mut moved = pin!(moved(options, options.health.lock().endpoint.clone()));
         let mut steady = pin!(sleep(if self.flaps { STEADY } else { Duration::ZERO }));
         let mut is_steady = false;
         loop {
+            let quarantine_left = self.quarantine.until.map(|until| until.saturating_since(options.now()));
+            let quarantine_left = quarantine_left.unwrap_or_default();
             tokio::select! {
                 biased; // what never holds up the others comes first
                 cause = connection.given_up() => return cause,
@@ -222,26 +226,28 @@ impl Supervisor {
                 () = &mut probes => {}
                 () = &mut forgetting => {}
                 () = &mut wanted => {}
+                () = &mut rights => {}
                 () = sleep(REFUSED_PAUSE), if connection.refusal().is_some() => {
                     connection.admission.iter().for_each(|it| it.request_follow_up(AdmissionFollowUp::RereadRecord));
                 }
                 () = &mut steady, if !is_steady => {
                     is_steady = true;
                     self.log.up(options.address.shown());
+                    connection.admission.iter().for_each(|it| self.note_quarantine(it, false));
+                }
+                () = sleep(quarantine_left), if self.quarantine.until.is_some() => {
+                    connection.admission.iter().for_each(|it| self.note_quarantine(it, false));
                 }
                 admission = follow_up_requested(&connection) => {
-                    let was_recorded = *admission.state().meaning() == RecordMeaning::Recorded;
-                    let follow_up = take_due(&connection, admission, &self.peers).await;
-                    let carry_out = carry_out(&connection, admission, follow_up);
+                    let follow_up = take_due(&connection, admission, &peers).await;
+                    let carry_out = carry_out(&connection, admission, follow_up, &peers);
                     match options.within_trips("renewing admission", ADMISSION_TRIPS, carry_out).await {
                         Ok(None) => {}
                         Ok(Some((follow_up, info))) => {
                             options.health.lock().info = Some(info);
                             let meaning = admission.state().meaning().clone();
                             note_refusal(options, &meaning);
-                            if was_recorded && let Some(times) = self.follow_ups.note(options.now()) {
-                                tracing::warn!(instance = options.address.shown(), ?follow_up, times, "admission was renewed");
-                            }
+                            self.note_quarantine(admission, follow_up == AdmissionFollowUp::Quarantine);
                         }
                         Err(reason) => return reason.cause(),
                     }
@@ -249,6 +255,11 @@ impl Supervisor {
                 }
             }
         }
+    }
+
+    fn note_quarantine(&mut self, admission: &SharedAdmission, has_jumped: bool) {
+        let state = admission.state().clone(); // a subscriber is foreign code
+        self.quarantine.note(self.options.address.shown(), &state, has_jumped, self.options.now());
     }
 
     /// Ends a connection that is not used any more, however its service ended: requests that wait are answered,
@@ -322,6 +333,7 @@ async fn carry_out(
     connection: &InstanceConnection,
     admission: &SharedAdmission,
     requested: Option<AdmissionFollowUp>,
+    peers: &PeerConnections,
 ) -> Result<Option<(AdmissionFollowUp, ServerInfo)>, Cause> {
     let flush = admission.unsettled_flush();
     // P15: the data with the locks may be gone, or have come back as an old copy with the very record.
@@ -329,8 +341,19 @@ async fn carry_out(
     let Some(follow_up) = required.or(requested) else { return Ok(None) };
     admission.begin_follow_up(follow_up, flush);
     let info = server_info::read(&connection.wire).await?;
-    admission.replace_record(&connection.handshake().run(&info.facts, flush.is_some()).await?);
+    let proposing_us = |us| peers.proposing_us(Some((connection.options.id, us)));
+    admission.replace_record(&connection.handshake().run(&info.facts, flush.is_some(), proposing_us).await?);
     Ok(Some((follow_up, info)))
+}
+
+/// As long as rights are missing, asks for them again: they may have been granted meanwhile.
+async fn keep_asking_rights(connection: &InstanceConnection) {
+    loop {
+        sleep(REFUSED_PAUSE).await;
+        if connection.denied().is_some_and(|denied| denied.is_any()) {
+            let _ = connection.ask_rights().await; // else in the next second
+        }
+    }
 }
 
 async fn keep_probing(connection: &InstanceConnection, pause: Duration) {
@@ -359,7 +382,8 @@ mod tests {
     use crate::instance::redis::options::ClientOptions;
     use crate::instance::{Claim, ReplyTo, Request, TakesReplies};
     use crate::log_limit::tests::logged;
-    use crate::protocol::{InstanceId, Reply};
+    use crate::process::Process;
+    use crate::protocol::{InstanceId, Quorum, Reply};
 
     /// Panics once when it has been broken.
     #[derive(Clone, Debug, Default)]
@@ -389,7 +413,7 @@ mod tests {
                 while let Ok(size @ 1..) = stream.read(&mut buffer).await {
                     let others = buffer[..size].windows(3).filter(|bytes| bytes == b"\r\n*").count();
                     let commands = usize::from(buffer[0] == b'*') + others;
-                    stream.write_all("%0\r\n".repeat(commands).as_bytes()).await.unwrap();
+                    stream.write_all("*2\r\n+0\r\n+0\r\n".repeat(commands).as_bytes()).await.unwrap();
                 }
             });
         }
@@ -401,12 +425,12 @@ mod tests {
         tokio::spawn(answering(listener));
         let limit = Duration::from_secs(5);
         let client = Arc::new(ClientOptions {
+            process: Process::this(),
             instance_timeout: limit,
-            quorum: 1,
+            quorum: Quorum::majority(1).unwrap(),
             max_ttl: limit,
             quarantine: limit,
             drift_ppm: 0,
-            fence_retention: limit,
             admission: false,
             as_recorded: false,
             wants_locks: false,

@@ -43,6 +43,10 @@ impl CurrentTrouble {
         present.map(|(cause, at)| Trouble { cause: cause.into(), age: now.saturating_since(at) })
     }
 
+    pub(super) fn is(&self, cause: &Cause) -> bool {
+        self.state().present.as_ref().is_some_and(|(present, _)| present == cause)
+    }
+
     fn begin(&self, instance: &str, cause: &Cause, sent: Instant) {
         let mut state = self.state();
         if state.voted.is_some_and(|voted| sent <= voted) {
@@ -83,10 +87,12 @@ const fn is_its_own(cause: &Cause) -> bool {
             | Cause::NoMaster(_)
             | Cause::NoCredentials(_)
             | Cause::OtherProtocol(_)
+            | Cause::NoHello(_)
             | Cause::Silent
             | Cause::Overloaded
             | Cause::ScriptMissing
             | Cause::Unrecorded
+            | Cause::NoVote
             | Cause::TimedOut
             | Cause::Disconnected(_)
     )

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::mem::{replace, take};
+use std::mem::{forget, replace, take};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, Waker, ready};
@@ -27,10 +27,13 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::{AbortHandle, yield_now};
 
+use super::classify::{beginning, clip};
 use super::decode::{decode, decode_short};
 use super::encode::{Bounds, Encoder, encode, encode_all};
 use super::reply_limit::{Followed, ReplyBound, ReplyLimit, TooMuch};
 use crate::clock::Clock;
+use crate::process::Process;
+use crate::protocol::Cause;
 
 /// So much is read at once.
 const CHUNK: usize = 16 * 1024;
@@ -67,8 +70,10 @@ pub(super) trait TakesAnswers: Send + Sync {
 pub(super) struct Wire(Arc<Shared>);
 
 struct Shared {
-    /// The mutex also orders commands: the first here is the first on the server (P6).
+    /// The mutex also orders commands: the first here is the first on the server (P6). Only [`Shared::state`] locks it.
     state: Mutex<State>,
+    /// The process that built the client. No other one writes to the stream or reads from it.
+    process: Process,
     /// Set if the server has sent more than answers to its commands.
     too_much: Arc<OnceLock<TooMuch>>,
     /// Notified when the connection has ended, or is to be given up.
@@ -171,10 +176,15 @@ fn list(answer: Value) -> Vec<Value> {
 
 impl Wire {
     /// Begins to read from a stream. Must be called within a runtime.
-    pub(super) fn begin(stream: Box<dyn ByteStream>, on_push: OnPush, clock: Arc<dyn Clock>) -> (Self, WireTask) {
+    pub(super) fn begin(
+        stream: Box<dyn ByteStream>,
+        on_push: OnPush,
+        clock: Arc<dyn Clock>,
+        process: Process,
+    ) -> (Self, WireTask) {
         let state = Mutex::new(State { stream: Some(stream), ..State::default() });
-        let shared =
-            Arc::new(Shared { state, too_much: Arc::default(), broken: Notify::new(), writes: OnceLock::new() });
+        let (too_much, broken, writes) = (Arc::default(), Notify::new(), OnceLock::new());
+        let shared = Arc::new(Shared { state, process, too_much, broken, writes });
         let reader = Reader {
             shared: Arc::clone(&shared),
             limit: ReplyLimit::default(),
@@ -245,10 +255,7 @@ fn closed() -> RedisError {
 impl Shared {
     /// Whether it is on its way; else its answer is an error, or none.
     fn send(&self, asks: impl FnOnce(&mut Vec<u8>) -> Expected, behind: &[Cmd], answer: AnswerTo) -> bool {
-        let mut state = self.state();
-        if !state.takes_more(&answer) {
-            return false;
-        }
+        let Some(mut state) = self.state().filter(|state| state.takes_more(&answer)) else { return false };
         let is_free = state.unsent.is_empty();
         let expected = asks(&mut state.unsent);
         state.asked.push(Asked::new(expected, answer));
@@ -290,8 +297,19 @@ impl Shared {
         self.writes.get()?.upgrade()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The state; `None` in a child of the process, which has a copy of it, and the very stream.
+    fn state(&self) -> Option<MutexGuard<'_, State>> {
+        let is_ours = !self.process.is_forked();
+        is_ours.then(|| self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Drop for Shared {
+    /// A child leaves the stream open: the runtime's registry is the parent's, too, which would hear of the stream no more.
+    fn drop(&mut self) {
+        if self.process.is_forked() {
+            forget(self.state.get_mut().unwrap_or_else(PoisonError::into_inner).stream.take());
+        }
     }
 }
 
@@ -382,7 +400,9 @@ impl Reader {
 
     /// Writes what is left, and reads what has come.
     fn poll(&mut self, cx: &mut Context<'_>, chunk: &mut [u8]) -> Poll<io::Result<usize>> {
-        let mut state = self.shared.state();
+        let Some(mut state) = self.shared.state() else {
+            return Poll::Ready(Err(io::Error::other(Cause::Forked.to_string())));
+        };
         if !state.has_asked {
             state.task = Some(cx.waker().clone());
             return Poll::Pending;
@@ -418,7 +438,7 @@ impl Reader {
                 && let Some((value, count)) = decode_short(bytes)
             {
                 bytes = bytes.get(count..).unwrap_or_default();
-                self.deliver(value, next);
+                self.deliver(value, next)?;
                 continue;
             }
             let followed = self.limit.follow(bytes, next, || self.clock.now());
@@ -429,38 +449,45 @@ impl Reader {
             if is_passed_over {
                 self.begun = Vec::new();
                 if is_whole {
-                    self.deliver(Value::BulkString(Vec::new()), next);
+                    self.deliver(Value::BulkString(Vec::new()), next)?;
                 }
             } else if !is_whole {
                 self.begun.extend_from_slice(part);
             } else if self.begun.is_empty() {
-                self.deliver(decode(part)?, next);
+                self.deliver(decode(part)?, next)?;
             } else {
                 let mut whole = take(&mut self.begun);
                 whole.extend_from_slice(part);
-                self.deliver(decode(&whole)?, next);
+                self.deliver(decode(&whole)?, next)?;
             }
         }
         Ok(())
     }
 
-    fn deliver(&mut self, value: Value, next: Option<ReplyBound>) {
+    /// # Errors
+    /// It cannot be the reply to the command for which it came.
+    fn deliver(&mut self, value: Value, next: Option<ReplyBound>) -> RedisResult<()> {
         // The answer to a subscription is a push.
         let is_subscribed = matches!(value, Value::Push { kind: PushKind::Subscribe, .. });
         let is_answer = is_subscribed && next.is_some_and(|asked| asked.command == "SUBSCRIBE");
         let value = match value {
             Value::Push { kind, data } if !is_answer => {
-                return (self.on_push)(PushInfo { kind, data });
+                (self.on_push)(PushInfo { kind, data });
+                return Ok(());
             }
             value => value,
         };
-        let Some(asked) = self.awaited.front_mut() else { return };
+        let Some(asked) = self.awaited.front_mut() else { return Ok(()) };
+        if let Some(asked) = next.filter(|asked| !asked.fits(&value)) {
+            let words = format!("its reply to {} is that to another command: {}", asked.command, beginning(&value));
+            return Err(io::Error::other(clip(&words)).into());
+        }
         let answer = match &asked.expected {
             Expected::One(_) => value,
             Expected::Several(_) => {
                 asked.replies.push(value);
                 if asked.replies.len() < asked.count {
-                    return;
+                    return Ok(());
                 }
                 Value::Array(take(&mut asked.replies))
             }
@@ -468,13 +495,14 @@ impl Reader {
         if let Some(asked) = self.awaited.pop_front() {
             self.shared.answer(asked.answer, Ok(answer));
         }
+        Ok(())
     }
 }
 
 impl Drop for Reader {
     /// However the task ends, by a panic or with the runtime, too: the stream is closed, and nothing is awaited any more.
     fn drop(&mut self) {
-        let State { stream, asked, .. } = take(&mut *self.shared.state());
+        let State { stream, asked, .. } = self.shared.state().as_deref_mut().map(take).unwrap_or_default();
         drop(stream);
         for asked in self.awaited.drain(..).chain(asked) {
             self.shared.answer(asked.answer, Err(closed()));
@@ -515,7 +543,7 @@ mod tests {
     /// A connection whose stream takes so many bytes at once, and the server's end of it.
     fn wire(room: usize) -> (Wire, WireTask, DuplexStream) {
         let (ours, theirs) = duplex(room);
-        let (wire, task) = Wire::begin(Box::new(ours), Box::new(drop), Arc::new(SystemClock));
+        let (wire, task) = Wire::begin(Box::new(ours), Box::new(drop), Arc::new(SystemClock), Process::this());
         (wire, task, theirs)
     }
 
@@ -525,11 +553,35 @@ mod tests {
         heard
     }
 
+    /// It would be one that was sent over the same stream by another program: then each reply is that to the command before.
+    #[tokio::test]
+    async fn a_reply_that_cannot_be_the_one_to_its_command_ends_the_connection() {
+        let plain = || {
+            let mut commands = pipe();
+            commands.cmd("SET").arg("k").cmd("ZADD").arg("t").cmd("TIME").cmd("GET").arg("r");
+            commands
+        };
+        let (usual, of_another) = (
+            &b"_\r\n:1\r\n*2\r\n$1\r\n7\r\n$1\r\n8\r\n$1\r\nr\r\n"[..],
+            [&b"$1\r\nx\r\n"[..], b":1\r\n", b"+PONG\r\n"],
+        );
+        for inserted in of_another {
+            let (wire, _task, mut server) = wire(4096);
+            let asked = [wire.ask_all(&plain()), wire.ask_all(&plain()), wire.ask_all(&plain())];
+            server.write_all(&[usual, inserted, usual, usual].concat()).await.unwrap();
+            let [first, second, third] = asked;
+            assert_eq!(first.replies().await.unwrap().len(), 4);
+            let words = second.await.unwrap_err().to_string();
+            assert!(words.contains("is that to another command"), "{words}");
+            assert!(third.await.unwrap_err().is_io_error());
+        }
+    }
+
     /// P26: the wake-up comes with the release, and behind it; the server's reply to it is no caller's answer.
     #[tokio::test]
     async fn what_is_sent_behind_a_command_goes_in_its_write_and_its_reply_is_passed_over() {
         let (wire, _task, mut server) = wire(4096);
-        let (release, behind) = (cmd("GET").arg("a").to_owned(), cmd("PUBLISH").arg("b").arg("c").to_owned());
+        let (release, behind) = (cmd("ECHO").arg("a").to_owned(), cmd("PUBLISH").arg("b").arg("c").to_owned());
         let (sender, receiver) = oneshot::channel();
         let asks = |unsent: &mut Vec<u8>| Expected::One(encode(&release, unsent));
         assert!(wire.0.send(asks, &[behind.clone(), behind.clone()], AnswerTo::Caller(sender)));
@@ -548,9 +600,9 @@ mod tests {
         for room in [1, 7, 4096] {
             let (wire, _task, mut server) = wire(room);
             tokio::task::yield_now().await; // the task waits already
-            let (first, second, third) = (cmd("GET").arg("a").to_owned(), cmd("GET").arg("b").to_owned(), {
+            let (first, second, third) = (cmd("ECHO").arg("a").to_owned(), cmd("ECHO").arg("b").to_owned(), {
                 let mut commands = pipe();
-                commands.cmd("TIME").cmd("PING");
+                commands.cmd("KEYS").cmd("PING");
                 commands
             });
             let asked = [wire.ask(&first), wire.ask(&second), wire.ask_all(&third)];
@@ -582,7 +634,7 @@ mod tests {
             b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\na\r\n$2\r\nab\r\n>3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n:7\r\n";
         for cut in 1..replies.len() {
             let (wire, _task, mut server) = wire(4096);
-            let asked = [cmd("GET").arg("k").to_owned(), cmd("SUBSCRIBE").arg("c").to_owned(), cmd("PING")]
+            let asked = [cmd("ECHO").arg("k").to_owned(), cmd("SUBSCRIBE").arg("c").to_owned(), cmd("PING")]
                 .map(|command| wire.ask(&command));
             server.write_all(&replies[..cut]).await.unwrap();
             tokio::task::yield_now().await;
@@ -648,12 +700,12 @@ mod tests {
         let (wire, _task, mut server) = wire(8);
         tokio::task::yield_now().await;
         let from_elsewhere = wire.clone();
-        let first = std::thread::spawn(move || from_elsewhere.ask(cmd("GET").arg("first"))).join().unwrap();
+        let first = std::thread::spawn(move || from_elsewhere.ask(cmd("ECHO").arg("first"))).join().unwrap();
         while tokio::task::coop::has_budget_remaining() {
             tokio::task::coop::consume_budget().await;
         }
-        let second = wire.ask(cmd("GET").arg("second"));
-        let expected = [cmd("GET").arg("first").get_packed_command(), cmd("GET").arg("second").get_packed_command()];
+        let second = wire.ask(cmd("ECHO").arg("second"));
+        let expected = [cmd("ECHO").arg("first").get_packed_command(), cmd("ECHO").arg("second").get_packed_command()];
         assert_eq!(heard(&mut server, expected.concat().len()).await, expected.concat());
         server.write_all(b":1\r\n:2\r\n").await.unwrap();
         assert_eq!((first.await.unwrap(), second.await.unwrap()), (Value::Int(1), Value::Int(2)));
@@ -677,7 +729,8 @@ mod tests {
     #[tokio::test]
     async fn a_subscription_may_be_refused_and_one_that_nobody_asked_for_answers_nothing() {
         let (wire, _task, mut server) = wire(4096);
-        let asked = [cmd("PING"), cmd("SUBSCRIBE").arg("c").to_owned(), cmd("TIME")].map(|command| wire.ask(&command));
+        let asked =
+            [cmd("PING"), cmd("SUBSCRIBE").arg("c").to_owned(), cmd("DBSIZE")].map(|command| wire.ask(&command));
         server.write_all(b">3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n+PONG\r\n-NOPERM no\r\n:7\r\n").await.unwrap();
         let [pong, subscribed, seven] = asked;
         assert_eq!(pong.await.unwrap(), Value::SimpleString("PONG".into()));
@@ -737,7 +790,7 @@ mod tests {
     async fn odd(fails: bool) -> (Wire, WireTask, Arc<Mutex<Vec<u8>>>) {
         let taken = Arc::<Mutex<Vec<u8>>>::default();
         let stream = Odd { taken: Arc::clone(&taken), fails, flush: None };
-        let (wire, task) = Wire::begin(Box::new(stream), Box::new(drop), Arc::new(SystemClock));
+        let (wire, task) = Wire::begin(Box::new(stream), Box::new(drop), Arc::new(SystemClock), Process::this());
         tokio::task::yield_now().await;
         (wire, task, taken)
     }

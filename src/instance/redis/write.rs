@@ -13,7 +13,7 @@ use super::reply_limit::{RECORD, VALUE};
 use super::scripts;
 use crate::instance::{Claim, MAX_COMMAND_BYTES, Request};
 use crate::protocol::{Access, AttachedRecord, RawReply, Value as LockValue};
-use crate::resource::{ADMISSION_KEY, AsItIs, TOKENS_KEY};
+use crate::resource::{ADMISSION_KEY, AsItIs, FLOOR_KEY, TOKENS_KEY};
 
 /// The most locks in one call of a script: an instance does nothing else meanwhile.
 const MOST_IN_A_SCRIPT: usize = 32;
@@ -212,8 +212,8 @@ pub(crate) fn encode(
 }
 
 /// Adds the commands of plain acquires. They are not one script, so their order matters: the time is read behind the keys, so that a
-/// step of the clock before shows (P17), and the record is read behind everything else, and then still says that nothing was
-/// forgotten since the keys were set.
+/// step of the clock before shows (P17), and the record and the floor are read behind everything else, and then still say that nothing was
+/// forgotten since the keys were set, and no larger token before they were stored (P13).
 fn add_plain<'a>(commands: &mut Encoder<'_>, claims: impl ExactSizeIterator<Item = &'a Claim> + Clone) {
     commands.add_each("SET", 7, VALUE, claims.clone(), |words, claim| {
         words.key_to_set(claim);
@@ -223,7 +223,7 @@ fn add_plain<'a>(commands: &mut Encoder<'_>, claims: impl ExactSizeIterator<Item
         claims.for_each(|claim| _ = words.token_and_key(claim));
     });
     commands.add("TIME", 1, 0, |_| {});
-    commands.add("GET", 2, RECORD, |words| _ = words.word(ADMISSION_KEY));
+    commands.add("MGET", 3, RECORD, |words| _ = words.word(ADMISSION_KEY).word(FLOOR_KEY));
 }
 
 /// What was answered to a write.
@@ -363,10 +363,10 @@ mod tests {
 
     /// P28: read before the key is set, the record would vouch for what was forgotten in between.
     #[test]
-    fn the_record_is_read_behind_everything_else() {
+    fn the_record_and_the_floor_are_read_behind_everything_else() {
         let (mut commands, claims) = (Vec::new(), [1, 2].map(|round| Claim::sample(round, "a")));
         add_plain(&mut Encoder::new(&mut commands), claims.iter());
-        assert!(commands.ends_with(&redis::cmd("GET").arg(ADMISSION_KEY).get_packed_command()));
+        assert!(commands.ends_with(&redis::cmd("MGET").arg(ADMISSION_KEY).arg(FLOOR_KEY).get_packed_command()));
     }
 
     #[test]

@@ -55,6 +55,9 @@ impl RecordOrigin {
     }
 }
 
+/// No client uses a longer ttl: a record that allows one was not written by a client, and makes none wait (P29).
+pub const LONGEST_TTL: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// The two times of a client, in milliseconds (P29).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AdmissionTerms {

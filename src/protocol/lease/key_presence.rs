@@ -9,18 +9,23 @@
 //! counts is how many absences may have fallen together. It does not matter what showed them: an extend, a renewal, a key check,
 //! before or after the verdict.
 //!
+//! At a moment at which a quorum had the key the lease was whole, however long other instances had been silent. An absence that
+//! is found later begins no earlier: that those instances were without the key before, together with others that have it again, is
+//! possible, but no answer shows it.
+//!
 //! ```text
-//! instance 1   had it -------- asked .. repaired ------ has it ------------------->
-//! instance 2   has it ------------------------- asked .. has it ---- asked .. not there ->
-//! instance 3   silent -------------------------------------------- asked .. not there ->
-//!              |<- 1 is absent ---------->|     |<- 2 is absent ................. ->|
-//!              |<- 3 is absent ....................................................->|
+//! instance 1   had it -------- asked .. repaired --------- asked .. has it ------------>
+//! instance 2   has it ---------------------------- asked .. has it ---- asked .. not there ->
+//! instance 3   silent ----------------------------------------------- asked .. not there ->
+//!              |<- 1 is absent ---------->|        |<- 2 is absent ................. ->|
+//!                                                  |<- 3 is absent ................. ->|
 //! ```
 //!
-//! Instances 1 and 3 may have been without it together, and so may 2 and 3; but never all three. Had instance 2 been asked
-//! before instance 1 answered, it might be all three.
+//! When instance 2 was asked first, 1 and 2 had the key. So 2 and 3 may have been without it together, but neither of them
+//! together with 1. Had instance 2 been asked before instance 1 answered, it might be all three.
 
 use crate::protocol::instance_set::{InstanceId, InstanceSet};
+use crate::protocol::quorum::Quorum;
 use crate::protocol::time::Instant;
 
 /// So many absences are kept apart. They are forgotten soon, unless another instance is silent for long.
@@ -29,6 +34,7 @@ const MOST: usize = 64;
 /// Who had the key of a lease when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct KeyPresence {
+    quorum: Quorum,
     /// For each instance.
     had: Vec<Had>,
     /// None as a rule.
@@ -63,10 +69,10 @@ impl Absence {
 }
 
 impl KeyPresence {
-    /// Nothing is known yet of any of `instances`.
-    pub(super) fn new(instances: usize) -> Self {
+    /// Nothing is known yet of any instance.
+    pub(super) fn new(quorum: Quorum) -> Self {
         let never = Had { at: Instant::ZERO, before: Instant::ZERO };
-        Self { had: vec![never; instances], absences: Vec::new(), most_absent: 0 }
+        Self { quorum, had: vec![never; quorum.instances()], absences: Vec::new(), most_absent: 0 }
     }
 
     /// The instance had the key when it carried out a request that was sent at `sent`, and answered at `answered`.
@@ -85,10 +91,10 @@ impl KeyPresence {
         let Some(had_at) = self.had.get(id.index()).map(|had| had.at).filter(|had_at| *had_at <= sent) else {
             return; // a late reply: it has had the key since
         };
-        let is_full = self.absences.len() >= MOST;
+        let (is_full, from) = (self.absences.len() >= MOST, had_at.max(self.was_whole_by(sent)));
         // One that may have begun before the former was over continues it. Where there are too many, twice absent counts
         // as absent in between, on the safe side.
-        let goes_on = |absence: &Absence| absence.until.is_none_or(|until| had_at < until) || is_full;
+        let goes_on = |absence: &Absence| absence.until.is_none_or(|until| from < until) || is_full;
         let known = self.absences.iter_mut().find(|absence| absence.id == id && goes_on(absence));
         match known {
             Some(absence) => {
@@ -99,8 +105,24 @@ impl KeyPresence {
                 }
                 (absence.seen, absence.until) = (absence.seen.max(sent), None);
             }
-            None => self.absences.push(Absence { id, from: had_at, seen: sent, until: None }),
+            None => self.absences.push(Absence { id, from, seen: sent, until: None }),
         }
+    }
+
+    /// The latest moment, not after `sent`, at which a quorum is known to have had the key.
+    fn was_whole_by(&self, sent: Instant) -> Instant {
+        let moments = self.had.iter().map(|had| had.at).chain(self.absences.iter().map(|absence| absence.from));
+        let is_whole = |moment: &Instant| {
+            let ids = InstanceId::all(self.had.len());
+            ids.filter(|id| self.had_key_at(*id, *moment)).count() >= self.quorum.votes()
+        };
+        moments.map(|moment| moment.min(sent)).filter(is_whole).max().unwrap_or_default()
+    }
+
+    fn had_key_at(&self, id: InstanceId, moment: Instant) -> bool {
+        let is_over = |absence: &Absence| absence.until.is_some_and(|until| until < moment);
+        let is_away = |absence: &Absence| absence.id == id && absence.from < moment && !is_over(absence);
+        self.had.get(id.index()).is_some_and(|had| had.at >= moment) && !self.absences.iter().any(is_away)
     }
 
     /// The instance did not have the key, and got it again with a request that was sent at `sent`, and answered at
@@ -205,7 +227,7 @@ mod tests {
     #[test]
     fn an_absence_begins_at_the_last_answer_before_it_also_if_that_came_late() {
         let [first, second] = [0, 1].map(InstanceId::new);
-        let mut presence = KeyPresence::new(3);
+        let mut presence = KeyPresence::new(Quorum::majority(3).unwrap());
         for sent in [10, 40, 30] {
             presence.note_present(first, MS(sent), MS(sent + 1));
         }

@@ -47,7 +47,7 @@ impl Lease {
                 release_targets: round.must_release(),
                 won_at: round.started_at(),
                 quorum: round.quorum(),
-                presence: KeyPresence::new(round.quorum().instances()),
+                presence: KeyPresence::new(round.quorum()),
             };
             lease.note_replies(round);
             lease

@@ -8,6 +8,8 @@ use std::fmt;
 pub enum Cause {
     /// The client has only just begun to connect. Nothing was sent.
     Connecting,
+    /// This is a child, by `fork()`, of the process that built the client. Nothing was sent.
+    Forked,
     /// There is no connection; the text is the last error. Nothing was sent.
     NotConnected(String),
     /// No TLS could be agreed on with what answers at the address. Nothing was sent.
@@ -24,6 +26,8 @@ pub enum Cause {
     NoCredentials(String),
     /// The program at the address uses another protocol. Nothing was sent.
     OtherProtocol(String),
+    /// The program at the address refuses `HELLO`, as no server does that can be used. Nothing was sent.
+    NoHello(String),
     /// The instance needs a password, and the address has none (`NOAUTH`).
     PasswordNeeded,
     /// The instance knows no such user with such a password (`WRONGPASS`).
@@ -37,6 +41,8 @@ pub enum Cause {
     Overloaded,
     /// The instance lost its scripts (`SCRIPT FLUSH`); they are being loaded. Nothing was done.
     ScriptMissing,
+    /// It was not known yet whether the user may do all that a lock needs, or what its clock shows. Nothing was done.
+    JustConnected,
     /// No answer within the instance timeout. The request may have been carried out.
     TimedOut,
     /// The connection broke after sending. The request may have been carried out.
@@ -63,6 +69,8 @@ pub enum Cause {
     Server(String),
     /// The instance has no admission record for its process: no client that wants locks has written one yet. Nothing was sent.
     Unrecorded,
+    /// What the instance has stored may be no vote: it is in quarantine, or was flushed.
+    NoVote,
     /// The instance must not be used at all, or not by a client with these settings. Nothing was sent.
     NotUsable(NotUsable),
     /// An answer that no script of this library returns.
@@ -79,13 +87,29 @@ pub enum Cause {
 const CHECK_PORT: &str = "check its certificate, and that rediss:// leads to its TLS port";
 const TRUST_IT: &str = "trust who signed it with Tls::ca, or name whom it is for with Tls::server_name";
 const CHECK_GROUP: &str = "check the addresses of the sentinels, with their port, and the name of the group";
+const NO_PROXY: &str =
+    "name a server itself and no proxy, Redis 7.0 or later or Valkey, and have no rename-command for HELLO";
+const GIVE_PASSWORD: &str = "put one into the address, redis://user:password@host, or give Instance::credentials";
+const CHECK_PASSWORD: &str = "check user and password, in the address or from their provider";
+const FORKED: &str = "the client was built in another process, before a fork; build one in this process";
 const CHANGING: &str = "(see 'changing max_ttl' in redquorum::guide::operations)";
 const GIVE_ONE: &str = "give it one that it trusts with Tls::client_certificate";
+
+impl Cause {
+    /// Whether requests for other locks may meet with another answer.
+    pub const fn may_be_of_one_request(&self) -> bool {
+        matches!(
+            self,
+            Self::KeyForbidden(_) | Self::NoPermission(_) | Self::ClusterMode(_) | Self::Server(_) | Self::OddReply(_)
+        )
+    }
+}
 
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Connecting => write!(f, "connecting for the first time"),
+            Self::Forked => write!(f, "{FORKED}"),
             Self::NotConnected(last) => write!(f, "not connected ({last}); check that it runs and can be reached"),
             Self::Tls(error) => write!(f, "no TLS with it ({error}); {CHECK_PORT}"),
             Self::Certificate(error) => write!(f, "its certificate is not accepted ({error}); {TRUST_IT}"),
@@ -99,24 +123,16 @@ impl fmt::Display for Cause {
                 f,
                 "the program at the address is no Redis or Valkey ({words}); check host and port, and whether it wants TLS (rediss://)"
             ),
-            Self::PasswordNeeded => {
-                write!(
-                    f,
-                    "it requires a password (NOAUTH); put one into the address, redis://user:password@host, or give Instance::credentials"
-                )
-            }
-            Self::PasswordRefused => {
-                write!(
-                    f,
-                    "it refuses the password (WRONGPASS); check user and password, in the address or from their provider"
-                )
-            }
+            Self::NoHello(words) => write!(f, "it refuses HELLO ({words}); {NO_PROXY}"),
+            Self::PasswordNeeded => write!(f, "it requires a password (NOAUTH); {GIVE_PASSWORD}"),
+            Self::PasswordRefused => write!(f, "it refuses the password (WRONGPASS); {CHECK_PASSWORD}"),
             Self::NoDatabase(error) => write!(f, "it refuses the database ({error}); check its number in the address"),
             Self::Silent => {
                 write!(f, "silent: several requests in a row went unanswered; it is probed until it answers")
             }
             Self::Overloaded => write!(f, "too many requests to it await an answer; use fewer at once"),
             Self::ScriptMissing => write!(f, "its scripts were flushed and are being loaded again"),
+            Self::JustConnected => write!(f, "it was connected only just now; try again"),
             Self::TimedOut => write!(f, "no answer within the instance timeout"),
             Self::Disconnected(error) => write!(f, "the connection broke ({error})"),
             Self::Loading => write!(f, "loading its data; it answers when that is done"),
@@ -145,6 +161,9 @@ impl fmt::Display for Cause {
                     "it has no admission record yet; the first client that wants a lock writes one, and then it waits, unless an \
                      operator runs 'redquorum admission open'"
                 )
+            }
+            Self::NoVote => {
+                write!(f, "it may have forgotten locks, and until it votes again what it stores shows no holder")
             }
             Self::NotUsable(reason) => write!(f, "not usable: {reason}"),
             Self::OddReply(reply) => write!(f, "an unexpected answer: {reply}"),

@@ -30,7 +30,7 @@ pub struct Contention {
     pub refused_by: InstanceSet,
     /// The refusal that most instances agree on.
     pub most_named: Refusal,
-    /// The earliest expiry that a refusal named: before it, trying again is of little use.
+    /// The earliest expiry that a refusal named: before it, trying again is of little use. [`Duration::MAX`] for never.
     pub earliest_expiry: Option<Duration>,
 }
 

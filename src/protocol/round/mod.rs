@@ -447,8 +447,8 @@ impl Round {
         (self.verdict == Verdict::Lost && !self.too_slow && self.may_be_repeated()).then_some(highest)
     }
 
-    /// The largest token that instances have stored, as far as replies show and are followed, or will have as the tombstone
-    /// of this round's own release; the next proposal goes above it. None if a quorum refused this proposal as ahead of
+    /// The largest token that instances have stored, as far as replies show and are followed, or will have with
+    /// this round's own release, which has none where no clock was known; the next proposal goes above it. None if a quorum refused this proposal as ahead of
     /// its clocks: the token that led there is not followed again (P12).
     pub fn highest_seen(&self) -> Option<FencingToken> {
         let behind = self.which(|reply| matches!(reply, Some(Reply::Unknown(Cause::ClockBehind { .. }))));
@@ -457,6 +457,7 @@ impl Round {
         }
         let alone_ahead = self.alone_ahead();
         let followed = self.reported().filter(|token| Some(*token) != alone_ahead);
-        followed.chain(self.tokens.map(|proposal| proposal.token)).max()
+        let own = self.tokens.filter(|proposal| proposal.clock.is_of_instances);
+        followed.chain(own.map(|proposal| proposal.token)).max()
     }
 }

@@ -51,7 +51,7 @@ impl Reply {
 pub struct Refusal {
     /// The value of the key; `None` if it is gone (release) or no string.
     pub value: Option<Vec<u8>>,
-    /// When the key expires; `None` if never or not reported.
+    /// When the key expires: [`Duration::MAX`] for never; `None` if not reported.
     pub expires_in: Option<Duration>,
     /// The fencing token that the instance stored for the resource.
     pub token: Option<FencingToken>,

@@ -91,7 +91,7 @@ impl Attempt {
         loop {
             let verdict = self.in_flight.verdict().await;
             let round = &self.in_flight.round;
-            tracing::debug!(?verdict, granted = ?round.granted(), rounds = self.rounds, "acquire round");
+            tracing::debug!(?verdict, granted = ?self.shared.addresses(round.granted()), rounds = self.rounds, "acquire round");
             self.seen = self.seen.max(round.highest_seen());
             if verdict == Verdict::Won
                 && let Some(lease) = self.won()
@@ -103,9 +103,8 @@ impl Attempt {
             if self.repeats >= self.shared.instances.len() || !worth_repeating {
                 return self.lost();
             }
-            if !self.params.names_token() {
-                self.repeat();
-            } else if let Err(failure) = self.begin_anew() {
+            let repeated = if self.params.names_token() { self.begin_anew() } else { self.repeat() };
+            if let Err(failure) = repeated {
                 return Outcome::Lost(failure);
             }
         }
@@ -114,9 +113,10 @@ impl Attempt {
     /// Lets go of a round that was lost.
     fn lost(&mut self) -> Outcome {
         let round = self.in_flight.round.clone();
+        self.shared.slots.note_lost(&round);
         // Other clients that try at this moment take votes, or raise tokens.
         let is_undecided = matches!(RoundFailure::of(&round), RoundFailure::SplitVote(_) | RoundFailure::StaleToken);
-        let pause = if is_undecided {
+        let pause = if is_undecided && self.params.is_fought_out() {
             self.contest.pause(&round, self.shared.clock.now(), self.shared.instance_timeout, random::spread())
         } else {
             None
@@ -132,7 +132,7 @@ impl Attempt {
 
     /// P31: another round, under a new value (P1) and a larger token.
     pub(super) fn ask_again(&mut self) -> Result<(), AcquireFailure> {
-        let token = self.shared.tokens.propose(self.by, self.seen);
+        let token = self.propose()?;
         let value = draw_value(&self.shared, &self.params, token)?;
         self.let_go.push(self.in_flight.claim().value.clone());
         self.repeats = 0;
@@ -170,13 +170,24 @@ impl Attempt {
     }
 
     /// P12: the same value again; the round's own keys count as free.
-    fn repeat(&mut self) {
+    fn repeat(&mut self) -> Result<(), AcquireFailure> {
+        let token = self.propose()?;
         self.repeats += 1;
         let sent_before = self.in_flight.sent_before.union(self.in_flight.round.must_release());
         self.in_flight.on_drop = OnDrop::LeaveKeys;
-        let token = self.shared.tokens.propose(self.by, self.seen); // P12
         self.send(self.in_flight.claim().value.clone(), token, true);
         self.in_flight.sent_before = sent_before;
+        Ok(())
+    }
+
+    /// P12: another token, by the clock of the first, so that clients which try at once do not raise tokens by the time that passes; or by the
+    /// instances' if none of them was known then.
+    fn propose(&mut self) -> Result<FencingToken, AcquireFailure> {
+        if !self.by.is_of_instances {
+            let by = self.shared.proposing_clock().map_err(AcquireFailure::ClocksApart)?;
+            self.by = if by.is_of_instances { by } else { self.by };
+        }
+        Ok(self.shared.tokens.propose(self.by, self.seen))
     }
 
     fn send(&mut self, value: Value, token: FencingToken, resent: bool) {
@@ -218,6 +229,7 @@ fn send(
         mark: mark.clone(),
         resent,
         is_first: params.access == Access::Write && is_first && !is_wanted(),
+        is_by_own_clock: !by.is_of_instances,
         ..claim
     });
     let started_at = shared.clock.now(); // P2: before anything is sent

@@ -14,9 +14,7 @@ use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::instance::Claim;
-use crate::protocol::{
-    Access, ClientId, ClocksApart, FencingToken, Instant, LeaseTerms, Round, RoundFailure, leader_label,
-};
+use crate::protocol::{Access, ClocksApart, FencingToken, Instant, LeaseTerms, Round, RoundFailure, leader_label};
 use crate::resource::Resource;
 use crate::runtime::held_lease::{HeldLease, NEVER_RENEWED, RENEWED_FOR_EVER, Wish};
 use crate::runtime::tasks::RuntimeEnded;
@@ -29,6 +27,8 @@ pub(crate) enum Purpose {
     Lock,
     /// As one of several, of which one is enough: its waiters are counted in the queue of all of them (P35).
     Permit,
+    /// Beside others, of which all are wanted: where the votes are split it ends, so that they are not kept meanwhile.
+    Together,
     /// To lead: its value shows its token and this info to other clients (P36).
     Leadership(Arc<str>),
 }
@@ -59,8 +59,13 @@ impl AcquireParams {
     pub(super) fn label(&self, token: FencingToken) -> Option<String> {
         match &self.purpose {
             Purpose::Leadership(info) => Some(leader_label(token, info)),
-            Purpose::Lock | Purpose::Permit => None,
+            Purpose::Lock | Purpose::Permit | Purpose::Together => None,
         }
+    }
+
+    /// Whether it is repeated until it is known who has the lock (P31).
+    pub(super) fn is_fought_out(&self) -> bool {
+        self.purpose != Purpose::Together
     }
 
     /// Whether its value contains its token: then a larger token needs another value, and its lease is not handed over (P36).
@@ -101,12 +106,12 @@ pub(crate) enum AcquireFailure {
         /// When that ends, unless it is renewed or released.
         expires_in: Option<Duration>,
     },
-    /// This client has just released it for this other one (P26).
-    PassedOn(ClientId),
-    /// It waited for other tries of this client for the same lock for as long as it could.
+    /// It waited for other attempts of this client for as long as it could.
     QueueTimeout,
     /// It was won, but its caller did not poll until too little validity was left.
     NotPolled,
+    /// The runtime of the client did not run meanwhile.
+    Stalled,
     /// The wait was over.
     DeadlinePassed {
         /// How long it waited.
@@ -134,13 +139,21 @@ impl AcquireFailure {
         };
         match self {
             Self::RoundLost(round) => round_of_others(round),
-            Self::HeldHere { .. } | Self::PassedOn(_) | Self::QueueTimeout => true,
+            Self::HeldHere { .. } | Self::QueueTimeout => true,
             _ => false,
         }
     }
 
+    /// Whether one with a longer ttl might have been won.
+    pub(super) fn is_of_its_terms(&self) -> bool {
+        matches!(self, Self::RoundLost(round) if RoundFailure::of(round) == RoundFailure::TooSlow)
+    }
+
     /// Whether a waiting acquire tries again.
     pub(super) const fn may_pass(&self) -> bool {
-        matches!(self, Self::RoundLost(_) | Self::HeldHere { .. } | Self::QueueTimeout | Self::NotPolled)
+        matches!(
+            self,
+            Self::RoundLost(_) | Self::HeldHere { .. } | Self::QueueTimeout | Self::NotPolled | Self::Stalled
+        )
     }
 }

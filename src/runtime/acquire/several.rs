@@ -3,11 +3,14 @@
 //! Each is a lock like any other. A caller tries one that no caller of this client uses, then those that one read of all keys finds
 //! free. If all are taken it waits in a queue of its client. The first of that queue waits for several locks at once, each in its
 //! own queue: so the clients that have them know of it, and a lock that another caller of this client gives up comes to it without
-//! a request. With the first that is won the other waits end, and the next of the queue continues.
+//! a request. Of more than it can wait for at once it exchanges one now and then. With the first that is won the other waits end, and
+//! the next of the queue continues.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::{AbortHandle, abortable};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
@@ -25,7 +28,7 @@ use crate::runtime::held_lease::Tenure;
 use crate::runtime::shared::Shared;
 use crate::runtime::tasks::{TrackedAttempt, run_abort_on_drop};
 
-/// So many locks are waited for at once, and more only if this client has them or they are free: each waiter polls once a second.
+/// So many locks that other clients have are waited for at once: each waiter polls once a second.
 const AT_ONCE: usize = 4;
 
 /// How often the keys of those that are not waited for are read, at most; half of it at least.
@@ -81,7 +84,8 @@ impl Several {
         }
         loop {
             let candidate = Candidate::join(shared, self, deadline)?;
-            let (index, won) = run_abort_on_drop(&shared.runtime, |result| candidate.run(result)).await??;
+            let won = async { run_abort_on_drop(&shared.runtime, |result| candidate.run(result)).await? };
+            let (index, won) = deadline.while_driven(shared, won).await?;
             if let Some(collected) = won.collect(shared, self.params(index)) {
                 return collected.map(|tenure| (index, tenure));
             }
@@ -90,8 +94,8 @@ impl Several {
 
     /// One that no caller of this client uses; if other clients have that, each that is free.
     async fn try_free(&self, shared: &Arc<Shared>) -> Won<Tenure> {
-        let mut open: Vec<usize> =
-            self.in_order().filter(|at| shared.slots.is_idle(&self.params(*at).resource)).collect();
+        let is_idle = |at: &usize| shared.slots.is_idle(&self.params(*at).resource, &*shared.clock);
+        let mut open: Vec<usize> = self.in_order().filter(is_idle).collect();
         let Some(first) = open.first().copied() else { return Err(AcquireFailure::WAITED_FOR) };
         let mut last = match self.try_one(shared, first).await {
             Err(failure) if failure.is_of_others() => failure,
@@ -160,32 +164,50 @@ impl Candidate {
             .in_time(Duration::ZERO, &self.shared, self.place.wait_for_turn(), &AcquireFailure::WAITED_FOR)
             .await?;
         let (mut waits, mut open) = (FuturesUnordered::new(), self.several.in_order().collect());
+        // Those that other clients have, from the one that is waited for longest.
+        let mut elsewhere: VecDeque<(usize, AbortHandle)> = VecDeque::new();
         loop {
-            for at in self.choose(&mut open).await {
-                let won = wait(&self.shared, self.several.params(at), self.deadline)?;
-                waits.push(async move { won.await.map(|won| (at, won)) });
+            for at in self.choose(&mut open, elsewhere.len()).await {
+                let is_elsewhere = !self.is_held(at);
+                let (won, ends) = abortable(wait(&self.shared, self.several.params(at), self.deadline)?);
+                waits.push(async move { (at, won.await) });
+                elsewhere.extend(is_elsewhere.then_some((at, ends)));
             }
-            let pause = RetryDelay::new(LOOK_INTERVAL / 2, LOOK_INTERVAL).next(random::spread());
-            tokio::select! {
-                biased;
-                () = self.shared.attempts.closed() => return Err(AcquireFailure::ShutDown),
-                Some(outcome) = waits.next() => return outcome,
-                () = sleep(pause), if !open.is_empty() => {}
+            let pause = sleep(RetryDelay::new(LOOK_INTERVAL / 2, LOOK_INTERVAL).next(random::spread()));
+            let mut pause = std::pin::pin!(pause);
+            loop {
+                tokio::select! {
+                    biased;
+                    () = self.shared.attempts.closed() => return Err(AcquireFailure::ShutDown),
+                    Some((at, outcome)) = waits.next() => {
+                        if let Ok(outcome) = outcome {
+                            return outcome.map(|won| (at, won));
+                        } // else it was aborted
+                    }
+                    () = &mut pause, if !open.is_empty() => break,
+                }
+            }
+            if elsewhere.len() >= AT_ONCE
+                && let Some((at, ends)) = elsewhere.pop_front()
+            {
+                ends.abort();
+                open.push(at);
             }
         }
     }
 
-    /// Takes out of `open` what is waited for from now on: what this client has, one that is free, and at first some of the others.
-    /// Not all that are free: it would win more than one.
-    async fn choose(&self, open: &mut Vec<usize>) -> Vec<usize> {
-        let Self { shared, several, .. } = self;
-        let is_held = |at: &usize| shared.slots.is_held(&several.params(*at).resource, &*shared.clock);
-        let (mut chosen, mut others): (Vec<usize>, Vec<usize>) = open.drain(..).partition(is_held);
-        let free = several.free_of(shared, &others).await;
+    fn is_held(&self, at: usize) -> bool {
+        self.shared.slots.is_held(&self.several.params(at).resource, &*self.shared.clock)
+    }
+
+    /// Takes out of `open` what is waited for from now on: what this client has, one that is free, and some of the others, beside those
+    /// that are waited for `elsewhere`. Not all that are free: it would win more than one.
+    async fn choose(&self, open: &mut Vec<usize>, elsewhere: usize) -> Vec<usize> {
+        let (mut chosen, mut others): (Vec<usize>, Vec<usize>) = open.drain(..).partition(|at| self.is_held(*at));
+        let free = self.several.free_of(&self.shared, &others).await;
         chosen.extend(free.first());
         others.retain(|at| free.first() != Some(at));
-        let waited_for = several.each.len() - others.len();
-        let mut more = AT_ONCE.saturating_sub(waited_for);
+        let mut more = AT_ONCE.saturating_sub(elsewhere + usize::from(!free.is_empty()));
         others.retain(|at| {
             let is_taken = more > 0 && !free.contains(at);
             more -= usize::from(is_taken);

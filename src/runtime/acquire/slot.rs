@@ -2,7 +2,8 @@
 //!
 //! Each lock has a slot with a fair mutex. The waiter that has the mutex is the next: it waits until the lease of this
 //! client is laid down for it, released or lost, and sends an attempt if there is none. With a lease it leaves the
-//! mutex to the waiter behind it. So one waiter of a client tries to get a lock at a time, and one watches its lease.
+//! mutex to the waiter behind it. So one waiter of a client tries to get a lock at a time, and one watches its lease. Readers that wait
+//! one behind the other have the mutex together, each until it reads (P34).
 //!
 //! Waiting acquires are counted: a lease that was laid down belongs to them, and the last that leaves releases it. Everything but
 //! the mutex is decided under the slot's state, and nothing foreign runs there.
@@ -11,13 +12,20 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::Either;
 use tokio::sync::futures::Notified;
-use tokio::sync::{Mutex as FairMutex, Notify, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{
+    Notify, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, OwnedSemaphorePermit, RwLock as FairMutex, Semaphore, watch,
+};
 use tokio::time::{sleep, timeout};
 
 use super::{AcquireFailure, AcquireParams, Purpose};
 use crate::clock::Clock;
-use crate::protocol::{Access, FencingToken, Instant, RetryDelay, Round, Value, WriterMark};
+use crate::protocol::{
+    Access, Cause, FencingToken, InstanceId, Instant, LeaseTerms, Reply, RetryDelay, Round, RoundFailure, Value,
+    WriterMark,
+};
 use crate::random;
 use crate::resource::{ByResource, Resource};
 use crate::runtime::held_lease::HeldLease;
@@ -46,6 +54,8 @@ pub(super) const LONGEST_MARKED_PAUSE: Duration = Duration::from_secs(1);
 pub(crate) struct Slots {
     asks: Arc<Semaphore>,
     repeats: Arc<Semaphore>,
+    /// The last round, for any lock, to which too few instances answered.
+    no_quorum: watch::Sender<Option<Box<Round>>>,
     /// A slot is in it while a caller has a place in it, or the lock.
     slots: Mutex<ByResource<Arc<Slot>>>,
 }
@@ -56,18 +66,26 @@ pub(super) struct Slot {
     state: Mutex<SlotState>,
     /// Notifies the next waiter that a lease was laid down, released or won.
     changed: Notify,
-    /// Notifies waiters whose wait is over that a lease was won, or the reason why not is known.
+    /// Notifies single tries, and waiters whose wait is over, that a lease was won, or the reason why not is known.
     news: Notify,
     /// Notifies waiters of holders that another of the same holder has won (P23).
     holder_won: Notify,
 }
 
+/// This client has ended a lease, and releases its keys.
+#[derive(Debug)]
+pub(crate) struct Released;
+
 /// The right to send an attempt.
 #[expect(dead_code, reason = "its parts are given back with it")]
 pub(super) struct AskPermit(OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
 
-/// The waiter that has this is the next.
-pub(super) type Turn = OwnedMutexGuard<Asking>;
+/// A waiter that has this is the next.
+pub(super) enum Turn {
+    Writer(OwnedRwLockWriteGuard<Asking>),
+    /// One of several perhaps.
+    Reader(OwnedRwLockReadGuard<Asking>),
+}
 
 #[derive(Debug, Default)]
 struct SlotState {
@@ -75,11 +93,14 @@ struct SlotState {
     places: usize,
     /// How many of them wait; the others try once.
     waiting: usize,
+    /// How many of those are readers, and how many of the readers are next.
+    readers: usize,
+    readers_next: usize,
     /// How many of those are counted in another line, where one of several locks is enough (P35).
     counted_elsewhere: usize,
     /// How many of those that have a place have the same holder, for each.
     of_holder: BTreeMap<Arc<str>, usize>,
-    /// What the next waiter wants, if it is one that waits.
+    /// What the next waiter wants, if it is a writer that waits.
     next: Option<Arc<AcquireParams>>,
     /// The lease that this client has, as far as it is known; also while it is laid down.
     held: Option<Arc<HeldLease>>,
@@ -90,6 +111,9 @@ struct SlotState {
     is_asked: bool,
     /// Why the last attempt for them failed.
     last_failure: Option<AcquireFailure>,
+    /// How many rounds of single tries have begun, and the number, the terms and the failure of the last that was lost.
+    tries: u64,
+    lost_try: Option<(u64, LeaseTerms, AcquireFailure)>,
 }
 
 /// What the next does.
@@ -109,7 +133,7 @@ pub(super) enum Step {
 impl Default for Slots {
     fn default() -> Self {
         let [asks, repeats] = [MAX_ASKS, MAX_REPEATS].map(|most| Arc::new(Semaphore::new(most)));
-        Self { asks, repeats, slots: Mutex::default() }
+        Self { asks, repeats, no_quorum: watch::Sender::default(), slots: Mutex::default() }
     }
 }
 
@@ -119,9 +143,13 @@ impl Slots {
         self.with_slot(&params.resource, |state| state.count(params, waits, |places| *places += 1))
     }
 
-    /// Whether no caller of this client has the lock or tries to get it.
-    pub(super) fn is_idle(&self, resource: &Resource) -> bool {
-        self.find(resource).is_none()
+    /// Whether no caller of this client has the lock or tries to get it. A guard may still be there whose lease was lost.
+    pub(super) fn is_idle(&self, resource: &Resource, clock: &dyn Clock) -> bool {
+        let Some(slot) = self.find(resource) else { return true };
+        let state = slot.lock();
+        // One that is given up is about to be released.
+        let is_lost = |held: &Arc<HeldLease>| held.remaining(clock).is_zero() && !held.is_given_up();
+        state.places == 0 && state.held.as_ref().is_none_or(is_lost)
     }
 
     /// Whether this client has the lock.
@@ -141,6 +169,38 @@ impl Slots {
         };
         let repeat = if is_repeat { Some(permit(&self.repeats).await?) } else { None };
         Ok(AskPermit(permit(&self.asks).await?, repeat))
+    }
+
+    /// An attempt was lost. If too few instances have answered, that says the same of all other locks, as far as it is not about this one.
+    pub(super) fn note_lost(&self, round: &Round) {
+        let is_for_all = |reply: &Reply| match reply {
+            Reply::NotSent(cause) | Reply::Unknown(cause) => !cause.may_be_of_one_request(),
+            _ => false,
+        };
+        let silent = round.which(|reply| reply.is_some_and(is_for_all));
+        let no_quorum = RoundFailure::of(round) == RoundFailure::NoQuorum;
+        if !no_quorum || !round.quorum().is_out_of_reach(silent.len()) {
+            return;
+        }
+        let mut of_others = Round::release(round.quorum(), round.started_at());
+        for (id, answer) in InstanceId::all(round.replies().len()).zip(round.replies()) {
+            let reply = match answer.as_ref().map(|answer| &answer.reply) {
+                Some(reply) if is_for_all(reply) => reply.clone(),
+                _ => Reply::NotSent(Cause::Overloaded), // as they were not asked
+            };
+            of_others.record(id, reply, round.started_at());
+        }
+        self.no_quorum.send_replace(Some(Box::new(of_others)));
+    }
+
+    /// Returns once too few instances have answered to a round that began after this.
+    pub(super) async fn no_quorum_since(&self, begun: Instant) -> AcquireFailure {
+        let mut last = self.no_quorum.subscribe();
+        let round = last.wait_for(|last| last.as_ref().is_some_and(|round| round.started_at() > begun)).await;
+        match round.ok().and_then(|round| round.clone()) {
+            Some(round) => AcquireFailure::RoundLost(round),
+            None => std::future::pending().await, // it is never closed
+        }
     }
 
     /// From now on this client has this lease, which was just won.
@@ -169,17 +229,20 @@ impl Slots {
     }
 
     /// One more guard, which no caller has collected yet, of the lease with this value; `None` if this client does not have
-    /// it.
-    pub(crate) fn share_value(&self, resource: &Resource, value: &Value) -> Option<Arc<HeldLease>> {
-        self.find(resource)?.share(|held| held.claim().value == *value)
+    /// it. An error if it has released the lease, or is about to.
+    pub(crate) fn share_value(&self, resource: &Resource, value: &Value) -> Result<Option<Arc<HeldLease>>, Released> {
+        let Some(slot) = self.find(resource) else { return Ok(None) };
+        let state = slot.lock();
+        match state.held.as_ref().filter(|held| held.claim().value == *value) {
+            Some(held) if held.add_guard() => Ok(Some(Arc::clone(held))),
+            Some(held) if held.is_released() => Err(Released),
+            _ => Ok(None),
+        }
     }
 
-    /// Why a single try is not sent: another caller of this client has the lock or waits for it.
-    pub(super) fn refusal(&self, resource: &Resource, clock: &dyn Clock) -> Option<AcquireFailure> {
-        let slot = self.find(resource)?;
-        let state = slot.lock();
-        let waited_for = || state.last_failure.clone().unwrap_or(AcquireFailure::WAITED_FOR);
-        state.held_here(clock).or_else(|| (state.waiting > 0).then(waited_for))
+    /// Why a single try is not sent: another caller of this client has the lock or waits for it; readers do not wait for readers.
+    pub(super) fn refusal(&self, params: &AcquireParams, clock: &dyn Clock) -> Option<AcquireFailure> {
+        self.find(&params.resource)?.refusal(params, u64::MAX, clock)
     }
 
     /// Whether this holder has the lock, in this client.
@@ -191,6 +254,11 @@ impl Slots {
     /// How many of this client wait for the lock.
     pub(crate) fn waiting(&self, resource: &Resource) -> usize {
         self.find(resource).map_or(0, |slot| slot.lock().waiting)
+    }
+
+    /// Whether writers of this client wait for the lock.
+    pub(crate) fn is_waited_for_to_write(&self, resource: &Resource) -> bool {
+        self.find(resource).is_some_and(|slot| slot.lock().writers() > 0)
     }
 
     /// How many of this client wait, for any lock.
@@ -216,6 +284,7 @@ impl Slots {
         let known = slot.lock().held.take_if(|known| Arc::ptr_eq(known, held));
         if known.is_some() {
             slot.changed.notify_one();
+            slot.news.notify_waiters();
             self.tidy(&slot);
         }
     }
@@ -267,19 +336,73 @@ impl Slot {
         &self.resource
     }
 
+    /// Why a single try is not sent that came after so many rounds of others had begun.
+    pub(super) fn refusal(&self, params: &AcquireParams, came_after: u64, clock: &dyn Clock) -> Option<AcquireFailure> {
+        let state = self.lock();
+        let before = if params.access == Access::Read { state.writers() } else { state.waiting };
+        let waited_for = || state.last_failure.clone().unwrap_or(AcquireFailure::WAITED_FOR);
+        let lost = state.lost_try.as_ref().filter(|(number, terms, failure)| {
+            *number > came_after && (*terms == params.terms || !failure.is_of_its_terms())
+        });
+        let refusal = state.held_here(clock).or_else(|| (before > 0).then(waited_for));
+        refusal.or_else(|| lost.map(|(.., failure)| failure.clone()))
+    }
+
+    /// How many rounds of single tries have begun.
+    pub(super) fn tries(&self) -> u64 {
+        self.lock().tries
+    }
+
+    /// A single try begins a round, which counts for all that have come by now; its number.
+    pub(super) fn begin_try(&self) -> u64 {
+        let mut state = self.lock();
+        state.tries += 1;
+        state.tries
+    }
+
+    /// The round of a single try is lost.
+    pub(super) fn note_lost_try(&self, number: u64, terms: LeaseTerms, failure: AcquireFailure) {
+        let former = self.lock().lost_try.replace((number, terms, failure));
+        drop(former);
+        self.news.notify_waiters();
+    }
+
     /// The turn, as soon as all those before have had theirs.
-    pub(super) fn turn(&self) -> impl Future<Output = Turn> + use<> {
-        Arc::clone(&self.queue).lock_owned()
+    pub(super) fn turn(&self, access: Access) -> impl Future<Output = Turn> + use<> {
+        let queue = Arc::clone(&self.queue);
+        match access {
+            Access::Write => Either::Left(queue.write_owned().map(Turn::Writer)),
+            Access::Read => Either::Right(queue.read_owned().map(Turn::Reader)),
+        }
     }
 
-    /// The turn, if no other caller has it.
-    pub(super) fn turn_now(&self) -> Option<Turn> {
-        Arc::clone(&self.queue).try_lock_owned().ok()
+    /// The turn, if no other caller has it, or waits for it.
+    pub(super) fn turn_now(&self, access: Access) -> Option<Turn> {
+        let queue = Arc::clone(&self.queue);
+        match access {
+            Access::Write => queue.try_write_owned().ok().map(Turn::Writer),
+            Access::Read => queue.try_read_owned().ok().map(Turn::Reader),
+        }
     }
 
-    /// What the next waiter wants, if it is one that waits.
-    pub(super) fn set_next(&self, next: Option<Arc<AcquireParams>>) {
-        let former = std::mem::replace(&mut self.lock().next, next);
+    /// It is the turn of one that waits for this.
+    pub(super) fn begin_turn(&self, params: &Arc<AcquireParams>) {
+        let mut state = self.lock();
+        match params.access {
+            Access::Write => state.next = Some(Arc::clone(params)),
+            Access::Read => state.readers_next += 1,
+        }
+    }
+
+    /// It is not any more.
+    pub(super) fn end_turn(&self, access: Access) {
+        let mut state = self.lock();
+        let mut former = None;
+        match access {
+            Access::Write => former = state.next.take(),
+            Access::Read => state.readers_next -= 1,
+        }
+        drop(state);
         drop(former);
     }
 
@@ -301,7 +424,7 @@ impl Slot {
         self.changed.notified().await;
     }
 
-    /// News for those whose wait is over.
+    /// News for those whose wait is over, and for readers that are next.
     pub(super) fn news(&self) -> Notified<'_> {
         self.news.notified()
     }
@@ -376,7 +499,7 @@ impl Slot {
         }
         // The next waiter looks at it then.
         let is_wanted = state.next.as_ref().is_none_or(|next| next.may_take(held, clock));
-        if !is_wanted || !held.end_tenure(clock) {
+        if !is_wanted || state.readers_next > 0 || !held.end_tenure(clock) {
             return false;
         }
         state.laid_down = Some(Arc::clone(held));
@@ -394,7 +517,7 @@ impl Slot {
             return None;
         }
         // The caller that has the turn tidies up after it.
-        self.queue.try_lock().ok().map(|mut asking| std::mem::take(&mut *asking))
+        self.queue.try_write().ok().map(|mut asking| std::mem::take(&mut *asking))
     }
 
     fn lock(&self) -> MutexGuard<'_, SlotState> {
@@ -409,6 +532,9 @@ impl SlotState {
         if waits {
             change(&mut self.waiting);
         }
+        if waits && params.access == Access::Read {
+            change(&mut self.readers);
+        }
         if waits && params.purpose == Purpose::Permit {
             change(&mut self.counted_elsewhere);
         }
@@ -419,6 +545,11 @@ impl SlotState {
                 self.of_holder.remove(&params.holder);
             }
         }
+    }
+
+    /// How many writers wait.
+    const fn writers(&self) -> usize {
+        self.waiting.saturating_sub(self.readers)
     }
 
     /// Who of this client has the lock.
@@ -491,29 +622,37 @@ pub(super) struct Asking {
     failures: u32,
     /// The wait in order with other clients, if this one keeps that (P25).
     /// Begun with the first failure. Each lock that is held has a slot, and hardly any of them a wait.
-    wait: Option<Option<Box<Wait>>>,
+    /// In a mutex, as the mark, because several readers may be next.
+    wait: Mutex<Option<Option<Box<Wait>>>>,
     /// The mark that refuses new readers, once readers have refused this client (P34).
-    mark: Option<LeftMark>,
+    mark: Mutex<Option<LeftMark>>,
 }
 
 impl Asking {
     /// The mark that an attempt leaves where readers refuse it.
     pub(super) fn mark(&self) -> Option<Arc<WriterMark>> {
-        self.mark.as_ref().map(|left| Arc::clone(&left.mark))
+        self.left_mark().as_ref().map(|left| Arc::clone(&left.mark))
+    }
+
+    fn left_mark(&self) -> MutexGuard<'_, Option<LeftMark>> {
+        self.mark.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether a lost round shows for the first time that readers have the lock: from now on this mark is left.
     pub(super) fn note_readers(&mut self, round: &Round, mark: impl FnOnce() -> Option<LeftMark>) -> bool {
-        let leaves_mark = self.mark.is_none() && round.shows_readers();
-        if leaves_mark {
-            self.mark = mark();
+        if !round.shows_readers() || self.left_mark().is_some() {
+            return false;
         }
-        leaves_mark && self.mark.is_some()
+        let mark = mark();
+        let leaves_mark = mark.is_some();
+        *self.left_mark() = mark;
+        leaves_mark
     }
 
-    /// The next waiter does not write.
-    pub(super) fn give_up_mark(&mut self) {
-        self.mark = None;
+    /// The next waiter does not write: what wakes a writer would wake none, and its mark would keep the reader out.
+    pub(super) fn give_up_writing(&self) {
+        let (wait, mark) = (self.wait.lock().unwrap_or_else(PoisonError::into_inner).take(), self.left_mark().take());
+        drop((wait, mark)); // which tell others
     }
 
     /// Waits until another attempt is worth sending after `lost`; why it is. The first time `begin_wait` begins the wait among other clients.
@@ -523,18 +662,19 @@ impl Asking {
         begin_wait: impl FnOnce() -> Option<Wait>,
         lost: &Round,
     ) -> AskReason {
-        let failures = self.failures;
+        let (failures, is_marked) = (self.failures, self.left_mark().is_some());
         self.failures = failures.saturating_add(1);
-        let Some(wait) = self.wait.get_or_insert_with(|| begin_wait().map(Box::new)) else {
+        let wait = self.wait.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let Some(wait) = wait.get_or_insert_with(|| begin_wait().map(Box::new)) else {
             let pause = retry.after(failures, random::spread());
-            sleep(if self.mark.is_some() { pause.min(LONGEST_MARKED_PAUSE) } else { pause }).await;
+            sleep(if is_marked { pause.min(LONGEST_MARKED_PAUSE) } else { pause }).await;
             return AskReason::Pause;
         };
         let pause = wait.pause(lost, failures, retry);
-        let why = match &self.mark {
+        let why = match is_marked {
             // It is to be renewed before it ends.
-            Some(_) => timeout(LONGEST_MARKED_PAUSE, pause).await.unwrap_or(AskReason::Pause),
-            None => pause.await,
+            true => timeout(LONGEST_MARKED_PAUSE, pause).await.unwrap_or(AskReason::Pause),
+            false => pause.await,
         };
         if why == AskReason::Expired {
             self.failures = 0; // several may try now, and clients that split the votes must not pause for long
@@ -545,8 +685,9 @@ impl Asking {
     /// The lock was won; the next waiter begins anew.
     pub(super) fn won(&mut self) {
         let Self { wait, mark, .. } = std::mem::take(self);
+        let wait = wait.into_inner().unwrap_or_else(PoisonError::into_inner);
         wait.flatten().into_iter().for_each(|wait| wait.won());
-        mark.into_iter().for_each(LeftMark::won);
+        mark.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().for_each(LeftMark::won);
     }
 }
 

@@ -1,44 +1,51 @@
 //! One try, in a task of the client (P22): the wait for its turn, its rounds, and the lease for its caller.
+//!
+//! Of many tries for one lock one sends a round at a time. Those that came before it began share its verdict, and the next round is for
+//! those that came later (P24). So each waits for two rounds at most, however many they are.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
-use tokio::time::timeout;
 
 use super::attempt::Attempt;
+use super::slot::AskPermit;
 use super::uncollected::{UncollectedLease, share, share_now};
-use super::waiter::{Place, Sent, stand_back};
+use super::waiter::{Place, Sent, step_back};
 use super::{AcquireFailure, AcquireParams};
 use crate::protocol::{Access, Instant};
 use crate::runtime::held_lease::Tenure;
 use crate::runtime::shared::Shared;
-use crate::runtime::tasks::{TrackedAttempt, run_abort_on_drop};
+use crate::runtime::tasks::{TrackedAttempt, run_abort_on_drop, stalled};
 
 type Outcome = Result<UncollectedLease, AcquireFailure>;
 
-/// One try. It waits for an instance timeout at most before anything is sent.
+/// One try.
 pub(crate) async fn try_acquire(shared: &Arc<Shared>, params: &Arc<AcquireParams>) -> Result<Tenure, AcquireFailure> {
-    if shared.is_forked() {
-        return Err(AcquireFailure::Forked);
-    }
     let tracked = TrackedAttempt::begin(&shared.attempts).ok_or(AcquireFailure::ShutDown)?;
     if let Some(tenure) = share_now(shared, params).await? {
         return Ok(tenure);
     }
-    if let Err(refusal) = stand_back(shared, params) {
+    if let Some(refusal) = shared.slots.refusal(params, &*shared.clock) {
         yield_now().await; // a caller that tries again and again must let others run
         return Err(refusal);
     }
     let begun = shared.clock.now();
     let place = (params.access == Access::Write).then(|| Place::join(shared, params, false)); // readers stand in no queue (P33)
-    let is_next = place.as_ref().is_none_or(Place::is_next);
-    let a_try = Try { place, shared: Arc::clone(shared), params: Arc::clone(params), begun, tracked };
-    let sent = match is_next.then(|| shared.slots.ask_now()).flatten() {
-        Some(permit) => Some((Attempt::begin(shared, params, None, None)?, permit)), // at once, a task continues from there
+    let may_ask = place.as_ref().is_none_or(Place::is_next) && shared.stands_back(&params.resource).is_none();
+    let round = place.as_ref().map_or(0, |place| place.slot().tries());
+    let mut a_try = Try { place, shared: Arc::clone(shared), params: Arc::clone(params), begun, round, tracked };
+    let sent = match may_ask.then(|| shared.slots.ask_now()).flatten() {
+        Some(permit) => Some(a_try.send(permit)?), // at once, a task continues from there
         None => None,
     };
-    run_abort_on_drop(&shared.runtime, |result| a_try.run(sent, result)).await??.collect(params)
+    let outcome = tokio::select! {
+        biased;
+        outcome = run_abort_on_drop(&shared.runtime, |result| a_try.run(sent, result)) => outcome,
+        () = stalled(&shared.runtime, shared.instance_timeout, shared.instance_timeout) => return Err(AcquireFailure::Stalled),
+    };
+    outcome??.collect(params)
 }
 
 /// What a single try that had to wait begins with.
@@ -54,6 +61,8 @@ struct Try {
     shared: Arc<Shared>,
     params: Arc<AcquireParams>,
     begun: Instant,
+    /// The number of its own round; before that, of the last that had begun when it came.
+    round: u64,
     tracked: TrackedAttempt,
 }
 
@@ -73,7 +82,10 @@ impl Try {
         match &outcome {
             // A waiter of this client need not try.
             Ok(lease) if self.place.is_some() => self.shared.slots.put_held(lease.held()),
-            Err(AcquireFailure::RoundLost(_)) => {
+            Err(failure @ AcquireFailure::RoundLost(_)) => {
+                let (number, terms) = (self.round, self.params.terms);
+                let place = self.place.iter().filter(|_| self.params.is_fought_out());
+                place.for_each(|place| place.slot().note_lost_try(number, terms, failure.clone()));
                 self.shared.order.iter().for_each(|order| order.refused(&self.params.resource)); // P26
             }
             Ok(_) | Err(_) => {}
@@ -89,29 +101,44 @@ impl Try {
         attempt.finish(held).await;
     }
 
-    /// Waits for its turn and a permit.
+    /// Waits for its turn, unless a round that begins meanwhile decides for it, and for a permit.
     async fn begin(&mut self) -> Result<Begun, AcquireFailure> {
-        let (shared, params, begun) = (&self.shared, &self.params, self.begun);
-        if let Some(place) = self.place.as_mut().filter(|place| !place.is_next()) {
-            within_limit(shared, begun, place.wait_for_turn()).await?;
-            if let Some(lease) = share(shared, params).await? {
-                return Ok(Begun::Shared(lease));
+        let (shared, params) = (Arc::clone(&self.shared), Arc::clone(&self.params));
+        if let Some(place) = &mut self.place {
+            let slot = Arc::clone(place.slot());
+            loop {
+                let mut news = pin!(slot.news());
+                news.as_mut().enable();
+                if let Some(lease) = share(&shared, &params).await? {
+                    return Ok(Begun::Shared(lease));
+                }
+                if let Some(refusal) = slot.refusal(&params, self.round, &*shared.clock) {
+                    return Err(refusal);
+                }
+                if place.is_next() {
+                    break;
+                }
+                tokio::select! {
+                    biased; // a run that is repeated under a seed takes the same branches
+                    () = shared.attempts.closed() => return Err(AcquireFailure::ShutDown),
+                    () = place.wait_for_turn() => {}
+                    () = news => {}
+                }
             }
-            stand_back(shared, params)?;
         }
-        let permit = within_limit(shared, begun, shared.slots.ask(false)).await??;
-        Ok(Begun::Attempt((Attempt::begin(shared, params, None, None)?, permit)))
+        step_back(&shared, &params.resource).await?;
+        let permit = tokio::select! {
+            biased;
+            () = shared.attempts.closed() => return Err(AcquireFailure::ShutDown),
+            failure = shared.slots.no_quorum_since(self.begun) => return Err(failure),
+            permit = shared.slots.ask(false) => permit?,
+        };
+        Ok(Begun::Attempt(self.send(permit)?))
     }
-}
 
-/// Waits for what is left of an instance timeout at most; without a result if the client is shut down meanwhile.
-async fn within_limit<T>(
-    shared: &Shared,
-    begun: Instant,
-    wait: impl IntoFuture<Output = T>,
-) -> Result<T, AcquireFailure> {
-    let waited = shared.clock.now().saturating_since(begun);
-    let left = shared.instance_timeout.saturating_sub(waited);
-    let output = timeout(left, wait).await.map_err(|_| AcquireFailure::QueueTimeout)?;
-    if shared.attempts.is_closed() { Err(AcquireFailure::ShutDown) } else { Ok(output) }
+    /// Sends its round.
+    fn send(&mut self, permit: AskPermit) -> Result<Sent, AcquireFailure> {
+        self.round = self.place.as_ref().map_or(0, |place| place.slot().begin_try());
+        Ok((Attempt::begin(&self.shared, &self.params, None, None)?, permit))
+    }
 }

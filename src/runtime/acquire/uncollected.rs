@@ -1,13 +1,12 @@
 //! A lease that was won, or that its holder shares (P23), until its caller polls.
 
-use std::sync::{Arc, Mutex, PoisonError};
-
-use tokio::sync::Notify;
+use std::sync::Arc;
 
 use super::{AcquireFailure, AcquireParams};
 use crate::runtime::extend::{ExtendFailure, extend};
 use crate::runtime::held_lease::{HeldLease, Tenure};
 use crate::runtime::shared::Shared;
+use crate::runtime::tasks::Offered;
 
 /// A lease that its caller has not collected yet; it counts as one guard. Dropped, that guard is (P22).
 pub(in crate::runtime) struct UncollectedLease {
@@ -50,24 +49,10 @@ impl Drop for UncollectedLease {
     }
 }
 
-/// A lease that was won for a caller that may not poll for long. Caller and client share it: either may take it.
-pub(super) struct WonLease {
-    lease: Mutex<Option<UncollectedLease>>,
-    taken: Notify,
-}
+/// A lease that was won for a caller that may not poll for long.
+pub(super) type WonLease = Offered<UncollectedLease>;
 
 impl WonLease {
-    pub(super) const fn new(lease: UncollectedLease) -> Self {
-        Self { lease: Mutex::new(Some(lease)), taken: Notify::const_new() }
-    }
-
-    /// The lease, unless it was taken before.
-    pub(super) fn take(&self) -> Option<UncollectedLease> {
-        let lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner).take();
-        self.taken.notify_one();
-        lease
-    }
-
     /// The lease for its caller; `None` if that has missed its turn, and waits again.
     pub(super) fn collect(&self, shared: &Shared, params: &AcquireParams) -> Option<Result<Tenure, AcquireFailure>> {
         match self.take().map(|lease| lease.collect(params)) {
@@ -75,11 +60,6 @@ impl WonLease {
             None | Some(Err(AcquireFailure::NotPolled)) => None,
             collected => collected,
         }
-    }
-
-    /// Waits until a caller has taken it.
-    pub(super) async fn taken(&self) {
-        self.taken.notified().await;
     }
 }
 
@@ -99,7 +79,7 @@ pub(super) async fn share(
     match extend(shared, held, None, terms).await {
         Ok(_) => Ok(Some(lease)),
         Err(ExtendFailure::Unconfirmed { round, .. }) => Err(AcquireFailure::RoundLost(round)),
-        Err(ExtendFailure::LeaseLost(_) | ExtendFailure::WouldShorten) => Ok(None),
+        Err(_) => Ok(None),
     }
 }
 

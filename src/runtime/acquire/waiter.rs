@@ -3,8 +3,8 @@
 //! So a waiter in a slot is always polled, even if its caller polls nothing. Only a won lease waits for the caller, for an
 //! instance timeout: then the client passes it on, and the caller queues again when it polls.
 //!
-//! Any number of readers have a lock together, each by a lease of its own (P33). They are in no queue, but one that finds a
-//! writer of its own client there, or waiting, takes a place behind it (P34).
+//! Any number of readers have a lock together, each by a lease of its own (P33). One that is refused, or finds a writer of its own
+//! client, takes a place in the queue, which it keeps until it reads (P34).
 
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::Either;
+use futures_util::future::{Either, select};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
@@ -27,7 +27,7 @@ use crate::resource::Resource;
 use crate::runtime::held_lease::Tenure;
 use crate::runtime::order::Wait;
 use crate::runtime::shared::Shared;
-use crate::runtime::tasks::{TrackedAttempt, run_abort_on_drop};
+use crate::runtime::tasks::{TrackedAttempt, run_abort_on_drop, stalled};
 use crate::runtime::wait_events::{self, AskReason, TARGET};
 
 /// Waits until there is a lease, the wait is over, or waiting longer cannot help.
@@ -36,15 +36,13 @@ pub(crate) async fn acquire_until(
     params: &Arc<AcquireParams>,
     limit: Option<Duration>,
 ) -> Result<Tenure, AcquireFailure> {
-    if shared.is_forked() {
-        return Err(AcquireFailure::Forked);
-    }
     let deadline = Deadline::begin(limit, &*shared.clock);
     if let Ok(Some(tenure)) = share_now(shared, params).await {
         return Ok(tenure);
     }
     loop {
-        if let Some(collected) = wait(shared, params, deadline)?.await?.collect(shared, params) {
+        let won = deadline.while_driven(shared, wait(shared, params, deadline)?).await?;
+        if let Some(collected) = won.collect(shared, params) {
             return collected;
         }
     }
@@ -128,39 +126,54 @@ impl Deadline {
         }
     }
 
+    /// The result of a task of the client, unless its runtime does not run when the wait is over.
+    pub(super) async fn while_driven<T>(
+        self,
+        shared: &Shared,
+        task: impl Future<Output = Result<T, AcquireFailure>>,
+    ) -> Result<T, AcquireFailure> {
+        let clock = &*shared.clock;
+        let Some(limit) = self.limit else { return task.await };
+        tokio::select! {
+            biased;
+            output = task => output,
+            () = stalled(&shared.runtime, limit.saturating_sub(self.waited(clock)), shared.instance_timeout) => {
+                Err(self.failure(AcquireFailure::Stalled, clock))
+            }
+        }
+    }
+
     pub(super) fn failure(self, last: AcquireFailure, clock: &dyn Clock) -> AcquireFailure {
         AcquireFailure::DeadlinePassed { waited: self.waited(clock), last: Box::new(last) }
     }
 }
 
 /// A place in a slot. Dropped, it leaves the turn to the one behind it.
-pub(super) struct Place {
+pub(in crate::runtime) struct Place {
     shared: Arc<Shared>,
     params: Arc<AcquireParams>,
     slot: Arc<Slot>,
     waits: bool,
     turn: Option<Turn>,
-    /// The place of a waiter in the queue until it is its turn.
+    /// The place in the queue until it is its turn.
     queued: Option<Pin<Box<dyn Future<Output = Turn> + Send + Sync>>>,
 }
 
 impl Place {
     /// A place in the slot, of one that `waits` or tries once. It is its turn at once if the slot is empty.
-    pub(super) fn join(shared: &Arc<Shared>, params: &Arc<AcquireParams>, waits: bool) -> Self {
+    pub(in crate::runtime) fn join(shared: &Arc<Shared>, params: &Arc<AcquireParams>, waits: bool) -> Self {
         let slot = shared.slots.enter(params, waits);
-        let (shared, params) = (Arc::clone(shared), Arc::clone(params));
+        let (shared, params, access) = (Arc::clone(shared), Arc::clone(params), params.access);
         let mut place = Self { shared, params, slot, waits, turn: None, queued: None };
-        if let Some(turn) = place.slot.turn_now() {
+        if let Some(turn) = place.slot.turn_now(access) {
             place.begin_turn(turn);
             return place;
         }
-        if waits {
-            let mut queued: Pin<Box<dyn Future<Output = Turn> + Send + Sync>> = Box::pin(place.slot.turn());
-            // P24: it is in the queue from now on, not only when its task is polled, which others may be before.
-            match queued.as_mut().now_or_never() {
-                Some(turn) => place.begin_turn(turn),
-                None => place.queued = Some(queued),
-            }
+        let mut queued: Pin<Box<dyn Future<Output = Turn> + Send + Sync>> = Box::pin(place.slot.turn(access));
+        // P24: it is in the queue from now on, not only when its task is polled, which others may be before.
+        match queued.as_mut().now_or_never() {
+            Some(turn) => place.begin_turn(turn),
+            None => place.queued = Some(queued),
         }
         place
     }
@@ -173,34 +186,39 @@ impl Place {
         self.turn.is_some()
     }
 
-    /// Returns once it is the next. Dropped before that, a waiter keeps its place in the queue, and a single try leaves it.
-    pub(super) async fn wait_for_turn(&mut self) {
-        let turn = match &mut self.queued {
-            _ if self.turn.is_some() => return,
-            Some(queued) => queued.await,
-            None => self.slot.turn().await,
-        };
-        self.begin_turn(turn);
+    /// Returns once it is the next. Dropped before that, it keeps its place in the queue.
+    pub(in crate::runtime) async fn wait_for_turn(&mut self) {
+        if let Some(queued) = &mut self.queued {
+            let turn = queued.await;
+            self.begin_turn(turn);
+        }
     }
 
     /// It is the next from now on.
     fn begin_turn(&mut self, turn: Turn) {
         (self.turn, self.queued) = (Some(turn), None);
         if self.waits {
-            self.slot.set_next(Some(Arc::clone(&self.params)));
+            self.slot.begin_turn(&self.params);
         }
     }
 
-    /// The state of the attempts, if it is the next.
+    /// The state of the attempts, if it is a writer, and the next.
     pub(super) fn asking(&mut self) -> Option<&mut Asking> {
-        self.turn.as_deref_mut()
+        if let Some(Turn::Writer(asking)) = &mut self.turn { Some(asking) } else { None }
+    }
+
+    /// A reader that is next gives up what the writers before it have left.
+    fn give_up_writing(&self) {
+        if let Some(Turn::Reader(asking)) = &self.turn {
+            asking.give_up_writing();
+        }
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         if self.turn.is_some() && self.waits {
-            self.slot.set_next(None);
+            self.slot.end_turn(self.params.access);
         }
         self.turn = None;
         let laid_down = self.slot.leave(&self.params, self.waits);
@@ -374,7 +392,7 @@ impl Waiter {
                 }
             }
             Step::Ask => match shared.stands_back(slot.resource()) {
-                Some((pause, _)) => {
+                Some(pause) => {
                     asking.why = AskReason::Turn;
                     wait_for_change(&shared, slot, pause).await;
                 }
@@ -450,7 +468,7 @@ impl Waiter {
         };
         asking.rounds = asking.rounds.saturating_add(rounds);
         asking.seen = round.highest_seen();
-        wait_events::refused(slot.resource(), round, || shared.known_waiters(slot.resource()));
+        wait_events::refused(slot.resource(), round, asking.asks, || shared.known_waiters(slot.resource()));
         let leaves_mark = asking.note_readers(round, || begin_mark(&shared, slot.resource()));
         if slot.note_failure(failure.clone(), clock) || leaves_mark {
             return Ok(()); // the next step is to wait for the holder, or to try at once, and to leave the mark (P34)
@@ -469,6 +487,8 @@ impl Waiter {
 /// A reader that waits. Dropped at any time it leaves nothing behind.
 struct Reader {
     sent: Option<Sent>,
+    /// From its first refusal until it reads (P34).
+    place: Option<Place>,
     shared: Arc<Shared>,
     params: Arc<AcquireParams>,
     deadline: Deadline,
@@ -479,21 +499,24 @@ struct Reader {
 }
 
 impl Reader {
-    /// If no other holder or waiter is known, the request is sent before this returns.
+    /// If no other holder or waiter is known, the request is sent before this returns; else it has its place.
     fn begin(shared: &Arc<Shared>, params: &Arc<AcquireParams>, deadline: Deadline) -> Result<Self, AcquireFailure> {
         let tracked = TrackedAttempt::begin(&shared.attempts).ok_or(AcquireFailure::ShutDown)?;
-        let sent = match stand_back(shared, params).ok().and_then(|()| shared.slots.ask_now()) {
+        let last = shared.slots.refusal(params, &*shared.clock);
+        let place = last.is_some().then(|| Place::join(shared, params, true));
+        let is_free = place.is_none() && shared.stands_back(&params.resource).is_none();
+        let sent = match is_free.then(|| shared.slots.ask_now()).flatten() {
             Some(permit) => Some((Attempt::begin(shared, params, None, None)?, permit)),
             None => None,
         };
         let (shared, params) = (Arc::clone(shared), Arc::clone(params));
-        Ok(Self { sent, shared, params, deadline, asking: Asking::default(), last: None, tracked })
+        Ok(Self { sent, place, shared, params, deadline, asking: Asking::default(), last, tracked })
     }
 
     async fn run(mut self, result: oneshot::Sender<WaitOutcome>) {
         let gained = self.gain().await;
-        let Self { shared, tracked, asking, .. } = self;
-        drop(asking);
+        let Self { shared, tracked, asking, place, .. } = self;
+        drop((asking, place));
         deliver(&shared, gained, tracked, result).await;
     }
 
@@ -512,46 +535,33 @@ impl Reader {
     /// Sends an attempt, behind all writers of this client that were there before.
     async fn ask_in_turn(&mut self) -> Result<Sent, AcquireFailure> {
         let shared = Arc::clone(&self.shared);
-        let turn = match shared.slots.refusal(&self.params.resource, &*shared.clock) {
-            Some(refusal) => Some(self.turn(&refusal).await?),
-            None => None,
-        };
-        while let Some((pause, next)) = shared.stands_back(&self.params.resource) {
-            self.in_time(sleep(pause), &AcquireFailure::PassedOn(next)).await?;
-        }
-        let permit = self.in_time(shared.slots.ask(self.last.is_some()), &AcquireFailure::QueueTimeout).await??;
-        let attempt = Attempt::begin(&shared, &self.params, None, None)?;
-        drop(turn); // what is sent by those behind it comes later
-        Ok((attempt, permit))
+        self.wait_for_turn().await?;
+        step_back(&shared, &self.params.resource).await?; // however short the wait: it asks before it gives up
+        let is_repeat = matches!(self.last, Some(AcquireFailure::RoundLost(_)));
+        let permit = self.in_time(shared.slots.ask(is_repeat), &AcquireFailure::QueueTimeout).await??;
+        Ok((Attempt::begin(&shared, &self.params, None, None)?, permit))
     }
 
-    /// The turn among the writers of this client, once none of them has the lock.
-    async fn turn(&self, refusal: &AcquireFailure) -> Result<Place, AcquireFailure> {
-        let (shared, clock) = (&self.shared, &*self.shared.clock);
-        let mut place = Place::join(shared, &self.params, true);
-        let slot = Arc::clone(place.slot());
-        self.in_time(place.wait_for_turn(), refusal).await?;
-        place.asking().into_iter().for_each(Asking::give_up_mark); // it would keep out this one as well
+    /// Waits until it is next, and no writer of this client has the lock.
+    async fn wait_for_turn(&mut self) -> Result<(), AcquireFailure> {
+        let Self { place: Some(place), shared, deadline, last, .. } = self else { return Ok(()) };
+        let (clock, slot) = (&*shared.clock, Arc::clone(place.slot()));
+        let last = last.as_ref().unwrap_or(&AcquireFailure::WAITED_FOR);
+        deadline.in_time(Duration::ZERO, shared, place.wait_for_turn(), last).await?;
+        place.give_up_writing();
         loop {
-            match slot.next_step(clock) {
-                Step::Take(held) => drop(UncollectedLease::new(Arc::clone(shared), held)), // it is released
-                Step::Watch(held) => {
-                    let mut changed = pin!(slot.changed());
-                    let end = async {
-                        tokio::select! {
-                            biased; // a run that is repeated under a seed takes the same branches
-                            () = &mut changed => {}
-                            _ = held.wait_for_end(clock) => {}
-                        }
-                    };
-                    self.in_time(end, refusal).await?;
+            let mut news = pin!(slot.news());
+            news.as_mut().enable();
+            let end = match slot.next_step(clock) {
+                Step::Take(held) => {
+                    drop(UncollectedLease::new(Arc::clone(shared), held)); // it is released
+                    continue;
                 }
-                Step::AwaitRelease => wait_for_change(shared, &slot, shared.instance_timeout).await,
-                Step::Pause | Step::Ask => return Ok(place),
-            }
-            if shared.attempts.is_closed() {
-                return Err(AcquireFailure::ShutDown);
-            }
+                Step::Watch(held) => Either::Left(async move { _ = held.wait_for_end(clock).await }),
+                Step::AwaitRelease => Either::Right(sleep(shared.instance_timeout)),
+                Step::Pause | Step::Ask => return Ok(()),
+            };
+            deadline.in_time(Duration::ZERO, shared, select(news, pin!(end)), last).await?;
         }
     }
 
@@ -580,6 +590,10 @@ impl Reader {
         drop((attempt, permit)); // its releases are queued, outstanding replies are awaited in the background
         let AcquireFailure::RoundLost(round) = &failure else { return Err(failure) };
         let Self { shared, params, deadline, asking, .. } = self;
+        if !self.place.get_or_insert_with(|| Place::join(shared, params, true)).is_next() {
+            self.last = Some(failure);
+            return Ok(None); // behind writers of this client, before it waits among other clients
+        }
         let begin_wait = || begin_wait(shared, &params.resource, Access::Read);
         let pause = asking.pause(shared.retry, begin_wait, round);
         tokio::select! {
@@ -681,10 +695,14 @@ fn begin_wait(shared: &Shared, resource: &Resource, access: Access) -> Option<Wa
     shared.order.as_ref()?.wait(resource, access, shared.quorum, wall_us)
 }
 
-/// P24: a single try does not overtake waiters of this client, and is not sent for a lock that it has. Nor does it
-/// overtake the client for which this one has just released the lock (P26).
-pub(super) fn stand_back(shared: &Shared, params: &AcquireParams) -> Result<(), AcquireFailure> {
-    let refusal = shared.slots.refusal(&params.resource, &*shared.clock);
-    let passed_on = || shared.stands_back(&params.resource).map(|(_, next)| AcquireFailure::PassedOn(next));
-    refusal.or_else(passed_on).map_or(Ok(()), Err)
+/// P26: leaves a lock that this client has just released to the client that it has woken, for a moment.
+pub(super) async fn step_back(shared: &Shared, resource: &Resource) -> Result<(), AcquireFailure> {
+    if let Some(pause) = shared.stands_back(resource) {
+        tokio::select! {
+            biased;
+            () = shared.attempts.closed() => return Err(AcquireFailure::ShutDown),
+            () = sleep(pause) => {}
+        }
+    }
+    Ok(())
 }

@@ -14,6 +14,8 @@ pub(crate) enum LeaseEnd {
     GivenUp,
     /// The client was shut down.
     ShutDown,
+    /// It was renewed until its guards had had it for as long as they may.
+    MaxHold,
     /// Its validity has passed; the last round that did not extend it, if there was one.
     Expired(Option<Arc<Round>>),
     /// No quorum can have kept it (P20).
@@ -35,6 +37,7 @@ impl LeaseEnd {
         match self {
             Self::GivenUp | Self::ShutDown => None,
             Self::Expired(_) => Some(LossKind::Expired),
+            Self::MaxHold => Some(LossKind::MaxHold),
             Self::Gone(keys) if keys.taken_over_by.is_some() => Some(LossKind::TakenOver),
             Self::Gone(_) => Some(LossKind::Gone),
         }
@@ -46,7 +49,8 @@ impl LeaseEnd {
 pub(super) struct LossLog {
     pub(super) kind: LossKind,
     pub(super) end: LeaseEnd,
-    pub(super) why_expired: String,
+    /// Whether it was renewed. One that was not is lost as its holder has asked for.
+    pub(super) was_renewed: bool,
     /// For how long its guards had had it, until what showed the loss.
     pub(super) held_for: Duration,
     /// When the loss was noticed.
@@ -54,19 +58,32 @@ pub(super) struct LossLog {
 }
 
 impl LossLog {
-    /// A warning, if there are not too many; `times` is how many losses it counts.
-    pub(super) fn write(self, claim: &Claim, times: Option<u64>) {
+    /// Whether it has just come to the end that it was to have.
+    pub(super) const fn is_expected(&self) -> bool {
+        !self.was_renewed && matches!(self.end, LeaseEnd::Expired(None))
+    }
+
+    /// A warning, if there are not too many; `times` is how many losses it counts. Instances are named by `addresses`.
+    pub(super) fn write(self, claim: &Claim, times: Option<u64>, addresses: impl Fn(InstanceSet) -> Vec<String>) {
         let (resource, token, ttl, held_for) = (claim.resource.display(), claim.token.get(), claim.ttl, self.held_for);
         let Some(times) = times else {
             return tracing::debug!(resource, token, ?held_for, ?ttl, why = self.kind.name(), "lease lost");
         };
         match self.end {
             LeaseEnd::Gone(keys) => {
-                let on = keys.on;
-                tracing::warn!(resource, token, ?held_for, ?ttl, ?on, times, "lease lost: no quorum can have kept it");
+                let on = addresses(keys.on).join(", ");
+                tracing::warn!(resource, token, ?held_for, ?ttl, on, times, "lease lost: no quorum can have kept it");
             }
-            _ => {
-                let cause = self.why_expired;
+            LeaseEnd::MaxHold => {
+                let cause = "it was held for as long as its max_hold allows";
+                tracing::warn!(resource, token, ?held_for, ?ttl, cause, times, "lease lost: it is renewed no more");
+            }
+            end => {
+                let cause = match end {
+                    LeaseEnd::Expired(Some(last)) => format!("not renewed: {}", who_did_not_grant(&last, addresses)),
+                    _ if self.was_renewed => "no renewal was answered in time".to_owned(),
+                    _ => "it is not renewed".to_owned(),
+                };
                 tracing::warn!(resource, token, ?held_for, ?ttl, cause, times, "lease lost: its validity has passed");
             }
         }
@@ -103,7 +120,8 @@ impl ObservedKeys {
     }
 }
 
-pub(crate) fn who_did_not_grant(round: &Round) -> String {
+/// What kept a round from being won, by instance.
+pub(crate) fn who_did_not_grant(round: &Round, addresses: impl Fn(InstanceSet) -> Vec<String>) -> String {
     let said = round.answers().filter_map(|(id, answer)| {
         let what = match &answer.reply {
             Reply::Granted | Reply::Repaired => return None,
@@ -112,7 +130,7 @@ pub(crate) fn who_did_not_grant(round: &Round) -> String {
             Reply::Stale { .. } => "has a larger token".to_owned(),
             Reply::NotSent(cause) | Reply::Unknown(cause) => cause.to_string(),
         };
-        Some(format!("{id} {what}"))
+        Some(format!("{} {what}", addresses(InstanceSet::only(id)).concat()))
     });
     let said: Vec<_> = said.collect();
     if said.is_empty() { "too few answered in time".to_owned() } else { said.join(", ") }

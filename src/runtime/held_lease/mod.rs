@@ -39,8 +39,11 @@ pub(crate) struct HeldLease {
     changed: Notify,
 }
 
-/// What sees to a lease that was lost: the client that has it.
+/// What handles a lease that was lost: the client that has it.
 pub(crate) trait AfterLoss: Send + Sync {
+    /// The addresses of instances, for the log.
+    fn addresses(&self, instances: InstanceSet) -> Vec<String>;
+
     /// Releases what is left of the lease, behind all that is in flight for it.
     fn release_after_loss(&self, held: &HeldLease);
 }
@@ -127,15 +130,16 @@ impl EndNotice<'_> {
     /// Notifies them, if the lease has just ended.
     pub(crate) fn notify(self) {
         let Some((held, log)) = self.0 else { return };
-        let is_lost = held.state().is_lost();
-        if let Some(client) = held.client.upgrade().filter(|_| is_lost) {
+        let (is_lost, client) = (held.state().is_lost(), held.client.upgrade());
+        if let Some(client) = client.as_ref().filter(|_| is_lost) {
             client.release_after_loss(held); // before the next attempt
         }
         held.changed.notify_waiters();
         if let Some(log) = log {
             held.counters.lost(log.kind);
-            let times = held.counters.loss_warnings.note(log.at);
-            log.write(&held.claim(), times);
+            let times = if log.is_expected() { None } else { held.counters.loss_warnings.note(log.at) };
+            let addresses = |instances| client.as_ref().map_or_else(Vec::new, |client| client.addresses(instances));
+            log.write(&held.claim(), times, addresses);
         }
     }
 }
@@ -229,6 +233,13 @@ impl HeldLease {
     /// From now on the last guard leaves the keys alone.
     pub(crate) fn keep_keys(&self) {
         self.state().keeps_keys = true;
+    }
+
+    /// The same, so that another client continues the lease; false if it has ended, and is released (P32).
+    pub(crate) fn keep_keys_for_others(&self) -> bool {
+        let mut state = self.state();
+        state.keeps_keys |= !state.has_ended();
+        !state.has_ended()
     }
 
     /// Ends the tenure of its only guard, for another caller of the client; `false` if the lease is to be released instead: that
@@ -354,12 +365,12 @@ impl HeldLease {
         if state.has_ended() {
             return EndNotice::default();
         }
-        let log = end.loss().map(|kind| {
-            let why_expired = match &end {
-                LeaseEnd::Expired(last) => why_expired(state.renewed_until(), last.as_deref(), at),
-                _ => String::new(),
-            };
-            LossLog { kind, end: end.clone(), why_expired, held_for: state.held_for(at), at }
+        let log = end.loss().map(|kind| LossLog {
+            kind,
+            end: end.clone(),
+            was_renewed: state.is_renewed(),
+            held_for: state.held_for(at),
+            at,
         });
         state.end = Some(end);
         state.renewal = None;
@@ -398,6 +409,12 @@ impl HeldLease {
         matches!(self.state().end, Some(LeaseEnd::GivenUp))
     }
 
+    /// Whether it has ended, and its keys are released.
+    pub(crate) fn is_released(&self) -> bool {
+        let state = self.state();
+        state.has_ended() && !state.keeps_keys
+    }
+
     /// How it ended, if it has. Validity that has passed by now ends it here.
     pub(crate) fn ended(&self, clock: &dyn Clock) -> Option<LeaseEnd> {
         let mut state = self.state();
@@ -406,7 +423,11 @@ impl HeldLease {
             return state.end.clone();
         }
         let late = state.renewal.take_if(|round| round.verdict(now) == Verdict::Lost);
-        let end = LeaseEnd::Expired(late.map(Arc::from).or_else(|| state.failed.take()));
+        let is_open = state.renewal.as_mut().is_some_and(|round| round.verdict(now) != Verdict::Won);
+        let end = match late.map(Arc::from).or_else(|| state.failed.take()) {
+            None if state.is_renewed() && !state.is_renewed_at(now) && !is_open => LeaseEnd::MaxHold,
+            last => LeaseEnd::Expired(last),
+        };
         self.end(state, end.clone(), now).notify();
         Some(end)
     }
@@ -617,18 +638,8 @@ impl Tenure {
             (_, None) => Some(LeaseEnd::GivenUp),
             (Some(end), Some(_)) => Some(end),
             (None, Some(entry)) => {
-                entry.wish.ends_at.is_some_and(|end| clock.now() >= end).then_some(LeaseEnd::Expired(None))
+                entry.wish.ends_at.is_some_and(|end| clock.now() >= end).then_some(LeaseEnd::MaxHold)
             }
         }
-    }
-}
-
-/// Why the validity of a lease was not extended in time; `last` is the last round that did not extend it.
-fn why_expired(renewed_until: Instant, last: Option<&Round>, now: Instant) -> String {
-    match last {
-        Some(round) => format!("not renewed: {}", who_did_not_grant(round)),
-        None if renewed_until == NEVER_RENEWED => "it is not renewed".to_owned(),
-        None if renewed_until <= now => "it was held for as long as it may be renewed".to_owned(),
-        None => "no renewal was answered in time".to_owned(),
     }
 }

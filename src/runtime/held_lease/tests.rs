@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{AfterLoss, HeldLease};
 use crate::clock::{Clock, SystemClock};
 use crate::instance::Claim;
-use crate::protocol::{FencingToken, InstanceId, Lease, LeaseTerms, Quorum, Reply, Round, Value};
+use crate::protocol::{FencingToken, InstanceId, InstanceSet, Lease, LeaseTerms, Quorum, Reply, Round, Value};
 use crate::resource::Resource;
 use crate::runtime::counters::Counters;
 
@@ -14,6 +14,10 @@ use crate::runtime::counters::Counters;
 struct NoClient;
 
 impl AfterLoss for NoClient {
+    fn addresses(&self, _instances: InstanceSet) -> Vec<String> {
+        Vec::new()
+    }
+
     fn release_after_loss(&self, _held: &HeldLease) {}
 }
 

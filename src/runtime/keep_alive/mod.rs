@@ -93,6 +93,12 @@ impl KeepAlive {
         targets
     }
 
+    /// `send`s an extend of a lease that has not ended: until it is queued no guard of any lease is dropped.
+    pub(super) fn send_before_release<T>(&self, send: impl FnOnce() -> T) -> T {
+        let _order = self.table.lock_send_order();
+        send()
+    }
+
     /// What is left of a lease that is lost, and `send`s its release. No extend of it is sent behind that.
     pub(super) fn release_after_loss(&self, held: &HeldLease, send: impl FnOnce(InstanceSet)) {
         let mut table = self.table.lock_send_order();

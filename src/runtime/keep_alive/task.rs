@@ -16,7 +16,7 @@ use super::table::{SendOrder, SharedLeaseTable};
 use crate::clock::Clock;
 use crate::instance::redis::RedisInstance;
 use crate::instance::{Claim, Invalidation, KeyState, ReplyTo, Request, TakesReplies, split_into_commands};
-use crate::protocol::{Cause, InstanceId, InstanceSet, Instant, Quorum, RenewalSchedule, Reply, Verdict};
+use crate::protocol::{Cause, InstanceId, InstanceSet, Instant, Quorum, RenewalSchedule, Reply, Round, Verdict};
 use crate::runtime::counters::Counters;
 use crate::runtime::held_lease::{HeldLease, HeldLeaseState, who_did_not_grant};
 use crate::runtime::observed::Observed;
@@ -76,7 +76,7 @@ enum RenewalOutcome {
     Failed {
         /// Whether the one before was won.
         is_first: bool,
-        cause: String,
+        round: Box<Round>,
         /// How long the lease is still valid.
         remaining: Duration,
     },
@@ -319,9 +319,11 @@ impl KeepAliveTask {
             RenewalOutcome::Ended => return false,
             RenewalOutcome::Held => {}
             RenewalOutcome::Renewed => counters.renewals.add(1),
-            RenewalOutcome::Failed { is_first, cause, remaining } => {
+            RenewalOutcome::Failed { is_first, round, remaining } => {
                 counters.failed_renewals.add(1);
                 let resource = held.claim().resource.display();
+                let cause =
+                    who_did_not_grant(&round, |instances| RedisInstance::addresses(&self.parts.instances, instances));
                 // The first failure of a lease is a warning, unless many leases fail at once.
                 if let Some(times) = is_first.then(|| counters.renewal_warnings.note(self.now())).flatten() {
                     tracing::warn!(resource, cause, ?remaining, times, "not renewed, will be tried again");
@@ -362,8 +364,8 @@ impl KeepAliveTask {
             }
             Verdict::Lost if was_pending => {
                 let is_first = state.note_failure(&round);
-                let (cause, remaining) = (who_did_not_grant(&round), state.lease.remaining(now));
-                outcome = RenewalOutcome::Failed { is_first, cause, remaining };
+                let (round, remaining) = (round.clone(), state.lease.remaining(now));
+                outcome = RenewalOutcome::Failed { is_first, round, remaining };
                 let due = state.retry_at(started_at, now);
                 table.schedule(held, &mut state, due);
             }

@@ -11,8 +11,10 @@ use crate::clock::Clock;
 use crate::instance::redis::RedisInstance;
 use crate::instance::{ReceivedMessage, Wake};
 use crate::protocol::{
-    Access, Announcement, ClientId, InstanceId, InstanceSet, Instant, MAX_MESSAGE_KEY, Message, Quorum, Waiter, Waiters,
+    Access, Announcement, ClientId, InstanceId, InstanceSet, Instant, MAX_MESSAGE_KEY, Message, Quorum, RetryDelay,
+    Waiter, Waiters,
 };
+use crate::random;
 use crate::resource::{Resource, display_name};
 use crate::runtime::wait_events::TARGET;
 
@@ -29,6 +31,9 @@ pub(super) struct Parts {
     pub(super) clock: Arc<dyn Clock>,
     /// After so long no wake-up comes late.
     pub(super) instance_timeout: Duration,
+    /// For how long it leaves a lock to a client that it has woken. With a random part: clients that take the lock again and again would
+    /// come back in step, each time in the moment of a release, ahead of the one that is woken.
+    pub(super) step_back: RetryDelay,
     pub(super) known: Mutex<Known>,
     /// Notifies the client's task that a wait has put something into `known`: it is to be removed in time, too.
     pub(super) grew: Notify,
@@ -111,12 +116,29 @@ impl Parts {
         self.instances.iter().filter(|instance| instance.hears()).count() >= quorum.votes()
     }
 
+    /// Takes the waiters for a lock that is released for the first of them; this client steps back for it (P26).
+    pub(super) fn take_waiters(&self, known: &mut Known, key: &[u8]) -> Vec<Waiter> {
+        let waiters = known.waiters.take(key, self.clock.now());
+        if !waiters.is_empty() {
+            known.waiters.step_back(key, self.steps_back_until());
+        }
+        waiters
+    }
+
+    /// Until when this client leaves a lock to another one from now on.
+    pub(super) fn steps_back_until(&self) -> Instant {
+        self.clock.now().saturating_add(self.step_back.next(random::spread()))
+    }
+
     /// Takes a message in.
     pub(super) fn on_message(&self, ReceivedMessage { instance, message }: ReceivedMessage) {
         match Message::from_wire(&message) {
             Some(Message::Waiting { waiter, forwarded, key }) => self.on_waiting(instance, waiter, forwarded, key),
+            Some(Message::Leaves { waiter, key }) => self.known().waiters.leave(&key, waiter, self.clock.now()),
             Some(Message::Next { access, then, key }) => self.on_next(instance, &then, (key, access)),
-            None => tracing::debug!(%instance, "a message that no client of this library sends"),
+            None => {
+                tracing::debug!(instance = ?RedisInstance::addresses(&self.instances, InstanceSet::only(instance)), "a message that no client of this library sends")
+            }
         }
     }
 
@@ -159,14 +181,14 @@ impl Parts {
     pub(super) fn pass_on(&self, over: InstanceSet, key: &[u8], waiters: &[Waiter]) {
         let wakes = Wake::all(key, waiters);
         let next = wakes.first().map(|wake| wake.to.to_string());
-        tracing::debug!(target: TARGET, key = display_name(key), ?over, next, "passed on");
+        tracing::debug!(target: TARGET, key = display_name(key), over = ?RedisInstance::addresses(&self.instances, over), next, "passed on");
         for (instance, wake) in over.iter().flat_map(|instance| wakes.iter().map(move |wake| (instance, wake))) {
             self.send(instance, wake.clone());
         }
     }
 
     /// Sends something over one instance. Whether it arrives is not waited for.
-    fn send(&self, instance: InstanceId, message: Wake) {
+    pub(super) fn send(&self, instance: InstanceId, message: Wake) {
         if let Some(instance) = self.instances.get(instance.index()) {
             drop(instance.publish(message));
         }

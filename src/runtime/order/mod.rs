@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use crate::clock::Clock;
 use crate::instance::redis::RedisInstance;
 use crate::instance::{ReceivedMessage, Wake};
-use crate::protocol::{Access, ClientId, Instant, Quorum};
+use crate::protocol::{Access, ClientId, Instant, Quorum, RetryDelay};
 use crate::resource::{Resource, display_name};
 use crate::runtime::tasks::ran_to_its_end;
 use crate::runtime::wait_events::TARGET;
@@ -39,11 +39,13 @@ impl Order {
         client: ClientId,
         instances: Arc<[RedisInstance]>,
         clock: Arc<dyn Clock>,
-        instance_timeout: Duration,
+        (instance_timeout, retry): (Duration, RetryDelay),
         messages: mpsc::Receiver<ReceivedMessage>,
     ) -> Self {
         let (known, grew) = (Mutex::default(), Notify::new());
-        let parts = Arc::new(Parts { client, instances, clock, instance_timeout, known, grew });
+        let [least, most] = [retry.least(), retry.least().saturating_mul(2)].map(|pause| pause.min(instance_timeout));
+        let step_back = RetryDelay::new(least, most);
+        let parts = Arc::new(Parts { client, instances, clock, instance_timeout, step_back, known, grew });
         let (alive, ended) = oneshot::channel();
         tokio::spawn(run(Arc::clone(&parts), messages, ended));
         Self { parts, _alive: alive }
@@ -94,15 +96,15 @@ impl Order {
 
     /// A single try of this client was refused this lock.
     pub(crate) fn refused(&self, resource: &Resource) {
-        let (mut known, now) = (self.parts.known(), self.parts.clock.now());
+        let mut known = self.parts.known();
         if let Some(key) = announced_key(resource).filter(|_| !known.waiters.is_empty()) {
-            known.waiters.refused(key, now);
+            known.waiters.step_back(key, self.parts.steps_back_until());
         }
     }
 
-    /// When this client has released this lock for another one that it has woken, or was refused it since by a single
-    /// try, and for which; `None` if it has it again, or was woken itself.
-    pub(crate) fn passed_on(&self, resource: &Resource) -> Option<(Instant, ClientId)> {
+    /// Until when this client leaves this lock to another one, for which it has released it; `None` if it has it again, or was woken
+    /// itself.
+    pub(crate) fn steps_back_until(&self, resource: &Resource) -> Option<Instant> {
         let known = self.parts.known();
         if known.waiters.is_empty() {
             return None;
@@ -116,7 +118,7 @@ impl Order {
         if known.waiters.is_empty() {
             return None;
         }
-        let waiters = known.waiters.take(key, self.parts.clock.now());
+        let waiters = self.parts.take_waiters(&mut known, key);
         drop(known);
         let wakes = Wake::all(key, &waiters);
         let (next, waiting_elsewhere) = (wakes.first()?.to, waiters.len());

@@ -7,10 +7,11 @@ use futures_util::future::join_all;
 use tokio::time::sleep;
 
 use super::known::{LateWakes, Parts, Woken};
+use crate::instance::redis::RedisInstance;
 use crate::instance::{PublishFuture, Wake};
 use crate::protocol::{
-    Access, ClientId, InstanceSet, Instant, Message, Quorum, Reply, RetryDelay, Round, RoundFailure, Waiter,
-    reconnect_delay,
+    Access, ClientId, InstanceId, InstanceSet, Instant, Message, Quorum, Reply, RetryDelay, Round, RoundFailure,
+    Waiter, reconnect_delay,
 };
 use crate::random;
 use crate::resource::display_name;
@@ -39,6 +40,8 @@ pub(crate) struct Wait {
     key: Vec<u8>,
     access: Access,
     woken: Arc<Woken>,
+    /// The clients that know of it, as far as they have not woken it since, and over which instances.
+    announced: Vec<(InstanceId, ClientId)>,
     /// When it has announced itself last, and over which instances that came.
     asked: Option<(Instant, InstanceSet)>,
     has_won: bool,
@@ -49,11 +52,12 @@ impl Wait {
     pub(super) fn begin(parts: &Arc<Parts>, (key, access): (&[u8], Access), quorum: Quorum, wall_us: u64) -> Self {
         let (woken, key) = (Arc::new(Woken::new(wall_us)), key.to_vec());
         parts.known().waits.entry((key.clone(), access)).or_default().push(Arc::clone(&woken));
-        Self { parts: Arc::clone(parts), quorum, key, access, woken, asked: None, has_won: false }
+        let (parts, announced) = (Arc::clone(parts), Vec::new());
+        Self { parts, quorum, key, access, woken, announced, asked: None, has_won: false }
     }
 
-    /// Whether it is announced for all of this client that wait for the same.
-    fn is_announced(&self) -> bool {
+    /// Whether it asks, and is announced, for all of this client that wait for the same.
+    fn is_first(&self) -> bool {
         if self.access == Access::Write {
             return true; // one that has just ended may still be there
         }
@@ -64,10 +68,12 @@ impl Wait {
 
     /// Waits until another attempt is worth sending after `lost`: until it is woken, or for a while (P27). Returns why it is.
     pub(crate) async fn pause(&mut self, lost: &Round, failures: u32, retry: RetryDelay) -> AskReason {
+        if !self.is_first() {
+            return self.until_first_or_woken().await;
+        }
         let parts = Arc::clone(&self.parts);
         let began = parts.clock.now();
-        let is_announced = self.is_announced();
-        let announced = if is_announced { self.announce(lost) } else { Vec::new() };
+        let announced = self.announce(lost);
         // P34: the last reader wakes the writer that has left its mark.
         let is_marked = self.access == Access::Write && lost.shows_readers();
         // Where several want it, and none has it, no client wakes them.
@@ -75,7 +81,7 @@ impl Wait {
         let expiry = lost.refusals().filter_map(|refusal| refusal.expires_in).min();
         let is_refused = lost.refusals().next().is_some();
         let asks_again = async {
-            let is_heard = join_all(announced).await.contains(&true) || !is_announced || is_marked;
+            let is_heard = join_all(announced).await.contains(&true) || is_marked;
             if is_refused {
                 tracing::debug!(target: TARGET, key = display_name(&self.key), heard = is_heard, "announced");
             }
@@ -100,16 +106,36 @@ impl Wait {
         if self.take_woken() { AskReason::Woken } else { why }
     }
 
-    /// It has the lock, and wakes the known waiters.
+    /// A reader behind the first of its client asks nothing: it is woken with it, or behind it, when that reads.
+    async fn until_first_or_woken(&mut self) -> AskReason {
+        while self.woken.count() == 0 && !self.is_first() {
+            self.woken.came.notified().await;
+        }
+        if self.woken.count() > 0 {
+            self.enough_woken().await;
+        }
+        if self.take_woken() { AskReason::Woken } else { AskReason::Line }
+    }
+
+    /// It has the lock, and wakes the known waiters. The other readers of its client are as if they were woken over all instances.
     pub(crate) fn won(mut self) {
         self.has_won = true;
+        let all = InstanceSet::first(self.parts.instances.len());
         let came = self.asked.map(|(_, over)| over).unwrap_or_default().union(self.woken.take());
-        let over = InstanceSet::first(self.parts.instances.len()).without(came);
+        let over = all.without(came);
         let until = self.parts.clock.now().saturating_add(self.parts.instance_timeout);
+        let wanted = (self.key.clone(), self.access);
         let mut known = self.parts.known();
         known.waiters.hold(&self.key);
-        known.won.insert((self.key.clone(), self.access), LateWakes { over, until });
+        // It leaves with the same step: a reader that comes after this is not told, and is the first itself.
+        let mut behind = known.waits.remove(&wanted).unwrap_or_default();
+        behind.retain(|other| !Arc::ptr_eq(other, &self.woken));
+        if !behind.is_empty() {
+            known.waits.insert(wanted.clone(), behind.clone());
+        }
+        known.won.insert(wanted, LateWakes { over, until });
         drop(known);
+        behind.iter().filter(|_| self.access == Access::Read).for_each(|other| other.note(all));
         self.parts.grew.notify_one();
     }
 
@@ -139,24 +165,45 @@ impl Wait {
         if over.is_empty() {
             return false;
         }
-        tracing::debug!(target: TARGET, key = display_name(&self.key), ?over, "woken");
+        tracing::debug!(target: TARGET, key = display_name(&self.key), over = ?RedisInstance::addresses(&self.parts.instances, over), "woken");
+        self.announced.clear();
         self.asked = Some((self.parts.clock.now(), over));
         true
     }
 
     /// Announces this client to the client that has the lock (P25). What is left of its own attempts is released or expires, and wakes
     /// no client.
-    fn announce(&self, round: &Round) -> Vec<PublishFuture> {
-        let waiter = Waiter { ticket: self.woken.ticket(), client: self.parts.client, access: self.access };
-        let message = Message::Waiting { waiter, forwarded: false, key: self.key.clone() };
+    fn announce(&mut self, round: &Round) -> Vec<PublishFuture> {
+        let message = Message::Waiting { waiter: self.waiter(), forwarded: false, key: self.key.clone() };
         let Some(message) = message.to_wire() else { return Vec::new() };
         let rivals = round.answers().filter_map(|(id, answer)| {
             let Reply::Refused(refusal) = &answer.reply else { return None };
-            let to = ClientId::of_value(refusal.value.as_deref()?).filter(|to| *to != self.parts.client)?;
-            Some((self.parts.instances.get(id.index())?, to))
+            Some((id, ClientId::of_value(refusal.value.as_deref()?).filter(|to| *to != self.parts.client)?))
         });
-        let announced = rivals.take(ANNOUNCED_OVER);
-        announced.map(|(instance, to)| instance.publish(Wake { to, message: message.clone() })).collect()
+        let rivals: Vec<_> = rivals.take(ANNOUNCED_OVER).collect();
+        let published = rivals.iter().filter_map(|(id, to)| {
+            let wake = Wake { to: *to, message: message.clone() };
+            Some(self.parts.instances.get(id.index())?.publish(wake))
+        });
+        let published = published.collect();
+        if !rivals.is_empty() {
+            self.announced = rivals;
+        }
+        published
+    }
+
+    /// What it is to other clients.
+    fn waiter(&self) -> Waiter {
+        Waiter { ticket: self.woken.ticket(), client: self.parts.client, access: self.access }
+    }
+
+    /// Tells those who know of it that it waits no more (P25).
+    fn withdraw(&self) {
+        let message = Message::Leaves { waiter: self.waiter(), key: self.key.clone() };
+        let Some(message) = message.to_wire().filter(|_| !self.announced.is_empty()) else { return };
+        for (id, to) in &self.announced {
+            self.parts.send(*id, Wake { to: *to, message: message.clone() });
+        }
     }
 
     /// The wake-ups that came for it, and may have no waiter now.
@@ -178,17 +225,18 @@ impl Drop for Wait {
         match waits.first().cloned() {
             None => drop(known.waits.remove(&wanted)),
             // Another one has begun for the present waiters.
-            Some(other) if !self.has_won => {
+            Some(_) if self.has_won => return,
+            Some(other) => {
                 drop(known);
                 return other.note(left);
             }
-            Some(_) => {}
         }
-        if self.has_won || left.is_empty() {
-            return;
-        }
-        let waiters = known.waiters.take(&self.key, self.parts.clock.now());
+        let passes_on = !self.has_won && !left.is_empty();
+        let waiters = passes_on.then(|| self.parts.take_waiters(&mut known, &self.key));
         drop(known);
-        self.parts.pass_on(left, &self.key, &waiters);
+        self.withdraw();
+        if let Some(waiters) = waiters {
+            self.parts.pass_on(left, &self.key, &waiters);
+        }
     }
 }

@@ -6,7 +6,7 @@ use super::readers::Published;
 use super::store::{Store, WrongType};
 use crate::instance::{Claim, Request};
 use crate::protocol::{Access, AttachedRecord, Cause, FencingToken, Instant, Refusal, Reply};
-use crate::resource::{ADMISSION_KEY, TOKENS_KEY};
+use crate::resource::{ADMISSION_KEY, FLOOR_KEY, TOKENS_KEY};
 
 /// How much of the rival's value is reported.
 const MOST_OF_A_VALUE: usize = 2048;
@@ -48,6 +48,22 @@ pub(crate) fn quarantine_left(store: &Store, attached: Option<&AttachedRecord>, 
     } else {
         Some(Duration::from_millis(record.vote_from_ms.saturating_mul(1000).saturating_sub(wall_us).div_ceil(1000)))
     }
+}
+
+/// The floor, if it counts (P13).
+pub(crate) fn floor(store: &Store, wall_us: u64) -> Option<FencingToken> {
+    let floor = store.get(FLOOR_KEY.as_bytes()).and_then(FencingToken::from_wire);
+    floor.filter(|floor| !floor.is_ahead_of(wall_us))
+}
+
+/// What is left of a lease that was released (P6).
+fn tombstone(key: &[u8], value: &[u8]) -> Vec<u8> {
+    [value, b" ", key].concat()
+}
+
+/// Whether a lease was released, and something of it may come late.
+pub(crate) fn has_tombstone(store: &Store, key: &[u8], value: &[u8]) -> Result<bool, WrongType> {
+    Ok(store.score(TOKENS_KEY.as_bytes(), &tombstone(key, value))?.is_some())
 }
 
 pub(super) struct Script<'a> {
@@ -99,20 +115,20 @@ impl Script<'_> {
         if self.claim.token.is_ahead_of(self.wall_us) {
             return Ok(self.behind()); // P12
         }
-        let (is_there, stored) = (self.store.contains(self.key), self.stored()?);
+        let is_there = self.store.contains(self.key);
         if is_there && !self.is_own() {
             return Ok(self.refused()); // P8
         }
         let expires_at = self.now.saturating_add(self.claim.ttl);
         if is_there {
             self.store.extend_ttl(self.key, expires_at);
-        } else if !left.is_zero() || !repairs || stored == Some(self.claim.token.tombstone()) {
+        } else if !left.is_zero() || !repairs || self.has_tombstone()? {
             // P10: in quarantine it keeps what it has, and sets nothing. P6: or it was released, and this extend is late.
             return Ok(self.refused());
         } else {
             self.store.set(self.key, self.claim.value.as_bytes(), Some(expires_at)); // P10
         }
-        self.raise_token(self.claim.token)?;
+        self.raise_token()?;
         Ok(match left {
             Duration::ZERO if is_there => Reply::Granted,
             Duration::ZERO => Reply::Repaired,
@@ -123,7 +139,7 @@ impl Script<'_> {
     fn release(&mut self) -> Reply {
         let own = self.is_own() && self.store.remove(self.key);
         if self.claim.resent || !own {
-            self.set_tombstone(); // P6
+            self.bury(); // P6
         }
         if own { Reply::Granted } else { Reply::Refused(Refusal::default()) }
     }
@@ -141,7 +157,10 @@ impl Script<'_> {
         let reads = self.claim.access == Access::Read;
         Reply::Refused(Refusal {
             value: value.map(|value| value.into_iter().take(MOST_OF_A_VALUE).collect()),
-            expires_in: self.store.ttl(self.key, self.now),
+            expires_in: self
+                .store
+                .contains(self.key)
+                .then(|| self.store.ttl(self.key, self.now).unwrap_or(Duration::MAX)),
             token: self.stored().ok().flatten().filter(|_| !reads),
         })
     }
@@ -151,10 +170,14 @@ impl Script<'_> {
         Ok(self.store.score(TOKENS_KEY.as_bytes(), self.key)?.and_then(FencingToken::from_score))
     }
 
-    /// The stored token if it is not smaller than the proposed one (P12).
+    /// The stored token, or the floor, if the larger of them is not smaller than the proposed one (P12, P13).
     fn larger_token(&self) -> Result<Option<FencingToken>, WrongType> {
-        let counts = |stored: &FencingToken| *stored >= self.claim.token && !stored.is_ahead_of(self.wall_us);
-        Ok(self.stored()?.filter(counts))
+        let largest = self.stored()?.filter(|stored| !stored.is_ahead_of(self.wall_us)).max(self.floor());
+        Ok(largest.filter(|largest| *largest >= self.claim.token))
+    }
+
+    fn floor(&self) -> Option<FencingToken> {
+        floor(self.store, self.wall_us)
     }
 
     fn behind(&self) -> Reply {
@@ -166,16 +189,22 @@ impl Script<'_> {
         self.store.set_score(TOKENS_KEY.as_bytes(), self.key, token.to_score())
     }
 
-    /// Stores a token unless a larger one counts.
-    fn raise_token(&mut self, token: FencingToken) -> Result<(), WrongType> {
-        let larger = self.stored()?.filter(|stored| *stored >= token && !stored.is_ahead_of(self.wall_us));
-        if larger.is_none() { self.store_token(token) } else { Ok(()) }
+    /// Stores the lease's token unless a larger one counts.
+    fn raise_token(&mut self) -> Result<(), WrongType> {
+        if self.larger_token()?.is_none() { self.store_token(self.claim.token) } else { Ok(()) }
     }
 
-    fn set_tombstone(&mut self) {
-        let tombstone = self.claim.token.tombstone();
-        if !tombstone.is_ahead_of(self.wall_us) {
-            let _ = self.raise_token(tombstone); // the release continues
+    fn has_tombstone(&self) -> Result<bool, WrongType> {
+        has_tombstone(self.store, self.key, self.claim.value.as_bytes())
+    }
+
+    /// The release continues if this cannot be stored.
+    fn bury(&mut self) {
+        if self.claim.token.is_ahead_of(self.wall_us) || self.raise_token().is_err() {
+            return;
         }
+        let least = self.floor().map_or(0.0, |floor| floor.to_score() + 1.0);
+        let time = FencingToken::propose(self.wall_us, None).to_score().max(least);
+        let _ = self.store.set_score(TOKENS_KEY.as_bytes(), &tombstone(self.key, self.claim.value.as_bytes()), time);
     }
 }

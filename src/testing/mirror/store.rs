@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::protocol::Instant;
 
 /// What is stored under a key.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 enum Content {
     Text(Vec<u8>),
     /// A sorted set.
@@ -15,7 +15,7 @@ enum Content {
     OtherType,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 struct Entry {
     content: Content,
     expires_at: Option<Instant>,
@@ -109,10 +109,15 @@ impl Store {
 
     /// All members of a sorted set, in the order of their scores.
     pub(crate) fn scores(&self, key: &[u8]) -> Vec<(Vec<u8>, f64)> {
+        self.ranked(key).into_iter().map(|(member, score)| (member.to_vec(), score)).collect()
+    }
+
+    /// The same, where they are.
+    pub(crate) fn ranked(&self, key: &[u8]) -> Vec<(&[u8], f64)> {
         let Some(Content::Scores(scores)) = self.entries.get(key).map(|entry| &entry.content) else {
             return Vec::new();
         };
-        let mut all: Vec<(Vec<u8>, f64)> = scores.iter().map(|(member, score)| (member.clone(), *score)).collect();
+        let mut all: Vec<_> = scores.iter().map(|(member, score)| (member.as_slice(), *score)).collect();
         all.sort_by(|(_, one), (_, other)| one.total_cmp(other)); // stable: members of one score stay sorted
         all
     }
@@ -182,6 +187,14 @@ impl Store {
             self.note(key);
         }
         was_there
+    }
+
+    /// A key with other contents, or another end, than in another store.
+    pub(crate) fn difference(&self, other: &Self) -> Option<String> {
+        let mut keys = self.entries.keys().chain(other.entries.keys());
+        let key = keys.find(|key| self.entries.get(*key) != other.entries.get(*key))?;
+        let of = |store: &Self| format!("{:?}", store.entries.get(key));
+        Some(format!("{:?}: {} and {}", String::from_utf8_lossy(key), of(self), of(other)))
     }
 
     fn note(&mut self, key: &[u8]) {

@@ -91,6 +91,12 @@ impl MachineClock {
         (self.true_time)()
     }
 
+    /// What the wall clock shows, since the Unix epoch.
+    #[must_use]
+    pub fn wall(&self) -> Duration {
+        Duration::from_micros(self.wall_us())
+    }
+
     /// What the clock shows by which leases go.
     #[must_use]
     pub fn reading(&self) -> Duration {

@@ -8,7 +8,7 @@ mod server;
 
 pub use clock::MachineClock;
 pub use sent::{Asked, sent_requests};
-pub use server::{Data, KeyState, Said, Server, Step, StepKind};
+pub use server::{Answer, Called, Data, Denial, Interpreter, KeyState, Said, ScriptCall, Server, Step, StepKind};
 
 use std::future::Future;
 use std::io;

@@ -24,8 +24,7 @@ pub fn sent_requests(bytes: &[u8]) -> Vec<(Asked, Vec<u8>)> {
             requests.push((Asked::Lock, value.to_vec()));
         } else if let [b"EVALSHA", hash, count, rest @ ..] = &*words {
             let count = integer(count).unwrap_or(0) as usize;
-            let script =
-                ScriptKind::ALL.into_iter().map(|(kind, _)| kind).find(|known| known.hash().as_bytes() == *hash);
+            let script = ScriptKind::ALL.into_iter().find(|known| known.hash().as_bytes() == *hash);
             if let (Some(kind), Some(args)) = (script, rest.get(count..)) {
                 let _ = read_call(kind, args, &mut requests);
             }
@@ -50,7 +49,7 @@ fn read_call(kind: ScriptKind, args: &[&[u8]], requests: &mut Vec<(Asked, Vec<u8
             };
             each(asked, args.get(3..)?, 2);
         }
-        ScriptKind::WriteRecord | ScriptKind::Open | ScriptKind::ForgetTokens => {}
+        ScriptKind::WriteRecord | ScriptKind::Rights | ScriptKind::Open | ScriptKind::ForgetTokens => {}
     }
     Some(())
 }

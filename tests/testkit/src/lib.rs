@@ -17,6 +17,7 @@
 //! - [`Program`] finds the servers of this machine, [`Program::all_required`] one of each kind.
 //! - [`Server`] and [`Fleet`] run them; all that a value started ends when it is dropped, hung or not.
 //! - [`Proxy`] stands before a server and delays, loses or cuts what passes.
+//! - [`in_a_child`] forks.
 //! - [`Stalls`] tells whether the machine stood still meanwhile.
 //! - [`Client`] speaks RESP2 with a deadline, [`wait_until`] waits for a condition.
 //!
@@ -24,6 +25,7 @@
 //! pipe, and when the pipe closes it kills what is left and removes the directories. So a `Fleet`
 //! may live in a `static`. The kit runs on Unix and needs no async runtime.
 
+mod child;
 mod clock;
 mod error;
 mod fleet;
@@ -37,6 +39,7 @@ mod server;
 mod stalls;
 mod stats;
 
+pub use child::in_a_child;
 pub use clock::wait_until;
 pub use error::Error;
 pub use fleet::Fleet;

@@ -27,8 +27,8 @@ struct Evidence {
     has_since: bool,
 }
 
-/// For how long a server may have been without the key: from the last request to which it had it until the answer that says so
-/// again. Where that is in doubt it is rather too short.
+/// For how long a server may have been without the key: from the last request to which it had it, or a quorum had, until the answer
+/// that says so again. Where that is in doubt it is rather too short.
 #[derive(Clone, Copy, Debug)]
 struct Absence {
     server: usize,
@@ -39,10 +39,11 @@ struct Absence {
 
 impl World {
     pub(super) fn check_absences(&self, number: usize) {
-        let Some((value, _)) = self.relied_on(number) else { return };
+        let Some((value, ..)) = self.relied_on(number) else { return };
         let history = self.history();
         let hold = &history.holds[number];
-        if hold.reads {
+        // Nor does what others have heard of one that was moved.
+        if hold.reads || hold.attached.is_some() {
             return; // what a client reads of a key says nothing of its readers
         }
         let (client, resources, since) = ((hold.client, hold.life), hold.resources, hold.won_by);
@@ -59,7 +60,8 @@ impl World {
         }
         // A user that asks this client who leads has it read the key too, and keeps the answer.
         let is_read_for_others = resources == ELECTION_BIT;
-        let absences = absences(self.evidence(&value, client, since, is_read_for_others));
+        let known = self.evidence(&value, client, since, is_read_for_others);
+        let absences = absences(known, self.scenario.quorum);
         let absent_at = |moment: Duration| {
             let covers = |absence: &&Absence| absence.from <= moment && moment < absence.until;
             absences.iter().filter(covers).fold(0_u8, |servers, absence| servers | 1 << absence.server).count_ones()
@@ -126,20 +128,26 @@ impl World {
             }
         }
         known.retain(|evidence| evidence.had || evidence.sent >= since);
-        known.sort_by_key(|evidence| evidence.heard);
+        // Of answers that come at one moment those for the lease may be read first.
+        known.sort_by_key(|evidence| (evidence.heard, !evidence.had));
         known
     }
 }
 
 /// When servers may have been without the key.
-fn absences(known: Vec<Evidence>) -> Vec<Absence> {
+fn absences(known: Vec<Evidence>, quorum: usize) -> Vec<Absence> {
     let (mut had_at, mut absences) = ([Duration::ZERO; 8], Vec::<Absence>::new());
     for Evidence { server, begun, sent, heard, had, has_since } in known {
         let is_open = |absence: &&mut Absence| absence.server == server && absence.until == Duration::MAX;
         if !had && begun > had_at[server] {
             match absences.iter_mut().find(is_open) {
                 Some(absence) => absence.seen = absence.seen.max(sent),
-                None => absences.push(Absence { server, from: had_at[server], seen: sent, until: Duration::MAX }),
+                None => {
+                    let mut latest = had_at;
+                    latest.sort_unstable_by(|one, other| other.cmp(one));
+                    let from = had_at[server].max(latest[quorum - 1].min(sent));
+                    absences.push(Absence { server, from, seen: sent, until: Duration::MAX });
+                }
             }
         }
         if has_since {

@@ -23,8 +23,9 @@ impl World {
         }
         for other in overlaps {
             let (one, new) = (&history.holds[other], &history.holds[number]);
-            if let Some(excuse) = self.excuses_overlap(at, history, [one, new]) {
+            if let Some(excuse) = self.excuses_overlap([one, new]) {
                 history.stats.excused[excuse as usize] += 1;
+                history.excused_pairs.push([other, number]);
             } else {
                 let votes = [&one.value, &new.value].map(|value| self.judge().told(value));
                 let clients = format!("locks {other} (client {}) and {number} (client {})", one.client, new.client);

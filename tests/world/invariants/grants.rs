@@ -6,7 +6,7 @@ use super::given::LEAST_PART;
 use crate::world::World;
 
 /// Tokens of hand-overs are between those of grants (P24).
-const TOKENS_OF_A_GRANT: u64 = 4096;
+pub(super) const TOKENS_OF_A_GRANT: u64 = 4096;
 
 impl World {
     pub(super) fn check_grants(&self, number: usize) {
@@ -17,7 +17,7 @@ impl World {
         let judge = self.judge();
         let (mut granted, mut in_time) = ([false; 8], [false; 8]);
         let is_it = |kind| matches!(kind, StepKind::Set | StepKind::Acquire | StepKind::ReaderComes);
-        for vote in judge.rounds.get(&value).map_or(&[][..], |rounds| &rounds.votes) {
+        for vote in judge.votes(&value) {
             let is_its = reads || vote.token.is_some_and(|of_vote| of_vote.get() / TOKENS_OF_A_GRANT == token);
             let heard = judge.heard(vote).filter(|_| is_it(vote.kind) && vote.grants() && vote.is_whole && is_its);
             if let Some(heard) = heard {

@@ -2,23 +2,26 @@
 
 use std::time::Duration;
 
-use super::promises::{is_about_a_clock, loses_data};
+use super::promises::loses_data;
 use crate::faults::FaultKind;
+use crate::history::Hold;
+use crate::judge::Judge;
 use crate::world::World;
 
 /// A mark that a quorum has confirmed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Kept {
     pub(crate) resources: u8,
+    pub(crate) value: Vec<u8>,
     /// When it was asked for, in true time.
     pub(crate) since: Duration,
     pub(crate) time: Duration,
 }
 
 impl Kept {
-    /// Until when it keeps others out: instances' clocks may be fast, and count in milliseconds.
-    fn until(&self) -> Duration {
-        self.since + self.time * 99 / 100 - Duration::from_millis(2)
+    /// For how long a server keeps it in true time: its clock may be fast, and counts in milliseconds.
+    fn stands(&self) -> Duration {
+        self.time * 99 / 100 - Duration::from_millis(2)
     }
 }
 
@@ -40,32 +43,41 @@ impl World {
         }
     }
 
+    /// On each server that has confirmed the mark and votes for another in its time, something has ended it.
     pub(super) fn check_marks(&self, number: usize) {
         self.absorb();
-        let value = self.history().holds[number].value.clone();
-        let granted_by = self.judge().granted_by(&value, self.scenario.quorum);
+        let at = self.at();
         let mut history = self.history();
         let hold = &history.holds[number];
-        // When it was won is told by what is left, which says little where answers were slow, or time has passed that nobody saw.
-        let (resources, won_by) = (hold.resources, hold.won_by.max(granted_by.unwrap_or_default()));
-        let is_disturbed = self.machines[hold.client].was_disturbed_since(won_by);
-        if is_disturbed || self.stood_still_lately(self.at(), &history, hold.client) {
-            return;
-        }
-        // Whatever an instance has forgotten since, and however long before it was asked.
-        let is_forgotten = |kept: &Kept| {
-            let matters = |what| loses_data(what) || is_about_a_clock(what) || what == FaultKind::Delete;
-            let mut faults = history.marks.iter().filter(|mark| matters(mark.what));
-            faults.any(|mark| mark.at + self.scenario.max_ttl >= kept.since)
-        };
-        let is_taken = |kept: &Kept| {
-            let mut taken = history.taken.iter().filter(|taken| taken.is_about(kept.resources));
-            taken.any(|taken| taken.at + self.scenario.max_ttl >= kept.since)
-        };
-        let stands = |kept: &&Kept| kept.resources & resources != 0 && kept.since < won_by && won_by < kept.until();
-        let broken = history.kept.iter().filter(stands).find(|kept| !is_forgotten(kept) && !is_taken(kept)).copied();
-        if let Some(kept) = broken {
-            history.violate(self.at(), "a mark keeps others out", format!("lock {number} beside {kept:?}"));
+        let judge = self.judge();
+        let stands = |kept: &&Kept| kept.resources & hold.resources != 0 && kept.value != hold.value;
+        let lets_in = |kept: &Kept| self.lets_in(&judge, kept, hold);
+        let broken = history.kept.iter().filter(stands).find(|kept| lets_in(kept)).map(|kept| {
+            let votes = [&kept.value, &hold.value].map(|value| judge.told(value));
+            format!("lock {number} in the {:?} since {:?}: {}", kept.time, kept.since, votes.join(" / "))
+        });
+        drop(judge);
+        if let Some(what) = broken {
+            history.violate(at, "a mark keeps others out", what);
         }
     }
+
+    fn lets_in(&self, judge: &Judge, kept: &Kept, hold: &Hold) -> bool {
+        let marks =
+            judge.votes(&kept.value).iter().filter(|vote| vote.extends() && vote.grants() && vote.ttl == kept.time);
+        let grants =
+            || judge.votes(&hold.value).iter().filter(|vote| vote.grants() && vote.is_whole && judge.may_vote(vote));
+        marks.into_iter().any(|mark| {
+            let mut later = grants().filter(|vote| vote.server == mark.server && vote.command > mark.command);
+            let Some(first) = later.next() else { return false };
+            let is_ended = judge.is_taken_away(&kept.value, None, [mark, first])
+                || judge.accidents_between([mark, first]).any(|accident| ends_marks(accident.what));
+            first.at < mark.at + kept.stands() && !is_ended
+        })
+    }
+}
+
+/// A mark is no lease: no quarantine is as long, and no user is told of its end.
+const fn ends_marks(what: FaultKind) -> bool {
+    loses_data(what) || matches!(what, FaultKind::StepForward)
 }

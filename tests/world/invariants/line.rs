@@ -16,6 +16,12 @@ pub(crate) struct Waiting {
     begun: Duration,
 }
 
+impl Waiting {
+    pub(crate) fn is_in(&self, client: usize) -> bool {
+        self.client.0 == client
+    }
+}
+
 /// A place in a line, until its user knows what has come of it.
 pub(crate) struct Place<'a> {
     world: &'a World,

@@ -21,7 +21,18 @@ impl World {
         pause: Duration,
         listens: bool,
     ) {
-        let mut told = std::pin::pin!(lease.lost());
+        self.look_on_until((number, client), (lease.clone(), lease.lost()), pause, listens).await;
+    }
+
+    /// The same, by one that is told by this of the loss.
+    pub(super) async fn look_on_until(
+        &self,
+        (number, client): (usize, usize),
+        (lease, told): (LeaseView, impl Future<Output = Loss>),
+        pause: Duration,
+        listens: bool,
+    ) {
+        let mut told = std::pin::pin!(told);
         while lease.is_valid() && !self.has_ended(number) {
             if !listens {
                 sleep(pause).await;

@@ -22,6 +22,7 @@ pub(crate) mod promises;
 mod readers;
 pub(crate) mod released;
 pub(crate) mod rivals;
+pub(crate) mod scenes;
 pub(crate) mod silent;
 mod tables;
 pub(crate) mod taken;
@@ -66,12 +67,12 @@ impl World {
         self.check_let_go();
     }
 
-    /// What is under the keys of a lock, and until when it may be relied on by the clock of its machine.
-    fn relied_on(&self, number: usize) -> Option<(Vec<u8>, Duration)> {
+    /// What is under the keys of a lock, which client has it, and until when it may be relied on by the clock of its machine.
+    fn relied_on(&self, number: usize) -> Option<(Vec<u8>, (usize, u64), Duration)> {
         let history = self.history();
         let hold = history.holds.get(number)?;
         let remaining = hold.lease.as_ref()?.remaining();
         let reading = self.machines[hold.client].clock.reading();
-        (!remaining.is_zero()).then(|| (hold.value.clone(), reading + remaining))
+        (!remaining.is_zero()).then(|| (hold.value.clone(), (hold.client, hold.life), reading + remaining))
     }
 }

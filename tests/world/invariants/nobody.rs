@@ -7,6 +7,7 @@ use redquorum::testing::simulation::{Step, StepKind};
 
 use crate::demand::NAMES;
 use crate::judge::Judge;
+use crate::movers::Moved;
 use crate::world::World;
 
 /// What a task may take to hear of it.
@@ -79,6 +80,10 @@ impl Judge {
         }
         if rounds.given == 0 {
             return Some(("nothing is renewed for nobody", what()));
+        }
+        let has_left = |moved: &Moved| moved.by == connected.client && sent.at > moved.at + at_once;
+        if rounds.moved.as_ref().is_some_and(has_left) {
+            return Some(("nothing is renewed for who has detached it", what()));
         }
         if rounds.let_go.is_some_and(|let_go| sent.at > let_go + at_once) {
             return Some(("nothing is renewed for who is gone", what()));

@@ -1,32 +1,37 @@
 //! Every later user of a resource has a larger token.
 
+use super::promises::Excuse;
 use crate::demand::NAMES;
 use crate::world::World;
 
 impl World {
     pub(super) fn check_order(&self, number: usize) {
+        self.absorb(); // an excuse is found in the votes
         let at = self.at();
         let mut history = self.history();
         let hold = &history.holds[number];
         if hold.reads {
             return; // readers have no token
         }
-        let (token, resources, shares) = (hold.token, hold.resources, hold.shares);
+        // P23, P32: the guards of one lease have one token.
+        let (token, resources, shares) = (hold.token, hold.resources, hold.shares || hold.attached.is_some());
+        // One that is over when it is given, as its user was not polled in time, is nobody's.
+        let is_over = !hold.is_valid();
+        let is_late = hold.attached.is_some_and(|attached| attached.is_late);
         for key in (0..NAMES.len()).filter(|key| resources & (1 << key) != 0) {
             let highest = history.highest[key];
-            // P23: the guards of one lease have one token.
             let is_same = shares && highest == Some(token);
-            if highest.is_some_and(|highest| token <= highest) && !is_same {
-                let hold = &history.holds[number];
+            if highest.is_some_and(|highest| token <= highest) && !is_same && !is_over {
                 let former = history.holds[..number].iter().find(|hold| Some(hold.token) == highest);
-                // Taken late, it was won before: both had the lock at once, which is a matter of exclusion.
-                let overlap = former.filter(|former| hold.won_by < former.given_at);
-                let excuse = self.excuses_order(at, &history, hold);
-                let excuse = excuse.or_else(|| self.excuses_overlap(at, &history, [overlap?, hold]));
+                let excuse = former.and_then(|former| self.excuses_order([former, &history.holds[number]]));
+                let excuse = excuse.or(is_late.then_some(Excuse::AttachedLate));
                 if let Some(excuse) = excuse {
                     history.stats.excused[excuse as usize] += 1;
                 } else {
-                    let what = format!("lock {number}, resource {key}: {token} after {highest:?}");
+                    let told = former.map(|former| self.judge().told(&former.value));
+                    let told = [told.unwrap_or_default(), self.judge().told(&history.holds[number].value)];
+                    let what =
+                        format!("lock {number}, resource {key}: {token} after {highest:?}: {}", told.join(" / "));
                     history.violate(at, "order of tokens", what);
                 }
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redquorum::Redlock;
 use redquorum::testing::simulation::REMEMBERED;
 use tokio::runtime::Handle;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::deeds::Deed;
 use crate::time::{now, since};
@@ -38,6 +38,15 @@ impl World {
         u32::try_from(self.scenario.users).unwrap_or(u32::MAX)
     }
 
+    /// Whether all users are done, some time after the faults.
+    pub(crate) async fn check_users_end(&self) -> bool {
+        let is_done = timeout(self.time_to_end(), self.users_end()).await.is_ok();
+        if !is_done {
+            self.violate("every user is done in the end", format!("{:?} after the faults", self.time_to_end()));
+        }
+        is_done
+    }
+
     /// Ends the clients that are left.
     pub(crate) async fn check_shutdown(&self) {
         sleep(LATEST).await;
@@ -61,7 +70,7 @@ impl World {
         }
     }
 
-    async fn check_connected(&self, index: usize, client: &Redlock) {
+    pub(super) async fn check_connected(&self, index: usize, client: &Redlock) {
         let begun = now();
         while !client.instances().iter().all(|instance| instance.connected) {
             if since(begun) > RECONNECT {
@@ -92,8 +101,10 @@ impl World {
     /// By all clients, to all servers.
     pub(crate) fn check_sent(&self) {
         for link in self.links.iter().flatten() {
-            if let Some(what) = link.sent_violation() {
-                self.violate("nothing is sent for a lease after its release", what);
+            for (value, what) in link.sent_violations() {
+                if !self.history().detached.contains(&value) {
+                    self.violate("nothing is sent for a lease after its release", what);
+                }
             }
             self.history().stats.add_deeds(Deed::LateCommand, link.late_commands());
         }

@@ -45,7 +45,8 @@ fn outlives_readers(step: &Step) -> bool {
 }
 
 /// What a step of a reader must not do.
-pub(super) fn broken_by_reader(step: &Step) -> Option<&'static str> {
+/// `is_denied` if the server does not do all that it is asked for.
+pub(super) fn broken_by_reader(step: &Step, is_denied: bool) -> Option<&'static str> {
     let is_granted = matches!(step.said, Said::Yes | Said::Repaired | Said::Kept);
     let (had, has) = (own_end(&step.before, step), own_end(&step.after, step));
     if !leaves_others(step) {
@@ -58,6 +59,7 @@ pub(super) fn broken_by_reader(step: &Step) -> Option<&'static str> {
         // A mark of before a clock went back counts no more, and stays for its time.
         let is_empty = step.after.readers.iter().all(|(_, end)| end.abs() <= now_ms(step));
         return match has {
+            _ if is_denied => None,
             Some(_) => Some("a reader that leaves is gone"),
             None if is_empty && step.said == Said::Yes && !step.after.readers.is_empty() => {
                 Some("a key without readers is deleted")

@@ -11,7 +11,8 @@ pub(crate) struct SentSoFar {
     released: BTreeSet<Vec<u8>>,
     /// When what is under each value was last asked to be extended.
     pub(crate) extended: BTreeMap<Vec<u8>, Duration>,
-    pub(crate) violation: Option<String>,
+    /// Of which value, and what.
+    pub(crate) violations: Vec<(Vec<u8>, String)>,
 }
 
 impl SentSoFar {
@@ -27,7 +28,7 @@ impl SentSoFar {
                 self.released.insert(value);
             } else if self.released.contains(&value) {
                 let what = format!("{asked:?} of {:?} behind its release", String::from_utf8_lossy(&value));
-                self.violation.get_or_insert(what);
+                self.violations.push((value, what));
             }
         }
         asks

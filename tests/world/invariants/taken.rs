@@ -16,26 +16,20 @@ const SLACK: Duration = Duration::from_millis(20);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Taken {
     resources: u8,
-    /// When it was asked for, in true time.
-    pub(crate) at: Duration,
     /// The machine of a user that is to lose it; `None` if it is kept for a user.
     client: Option<usize>,
     has_holder: bool,
 }
 
 impl Taken {
-    pub(crate) fn new(resources: u8, at: Duration, by: &CurrentHolder) -> Self {
+    pub(crate) fn new(resources: u8, by: &CurrentHolder) -> Self {
         let client = by.label.as_ref().and_then(|label| label.strip_prefix('c')?.parse().ok());
-        Self { resources, at, client, has_holder: by.holder.is_some() }
-    }
-
-    pub(super) const fn is_about(&self, resources: u8) -> bool {
-        self.resources & resources != 0
+        Self { resources, client, has_holder: by.holder.is_some() }
     }
 
     /// Whether this may be what was taken away.
-    pub(super) fn may_be(&self, hold: &Hold) -> bool {
-        self.is_about(hold.resources) && self.client == Some(hold.client) && self.has_holder == hold.has_holder
+    fn may_be(&self, hold: &Hold) -> bool {
+        self.resources & hold.resources != 0 && self.client == Some(hold.client) && self.has_holder == hold.has_holder
     }
 }
 
@@ -61,9 +55,12 @@ impl World {
         }
         sleep(self.scenario.ttl * 51 / 50 + SLACK).await;
         let history = self.history();
+        // A clock that was stepped or stood still meanwhile counts that time otherwise, and what was forgotten lets it in again.
+        let since = self.at().saturating_sub(self.scenario.max_ttl * 3 + SLACK);
         let may_return = history
             .marks
             .iter()
+            .filter(|mark| mark.at >= since)
             .any(|mark| is_about_a_clock(mark.what) || (!self.scenario.admission && loses_data(mark.what)));
         let valid = held.into_iter().find(|number| history.holds.get(*number).is_some_and(Hold::is_valid));
         drop(history);

@@ -23,13 +23,38 @@ const LONGEST_BATCH: Duration = Duration::from_secs(120);
 const SWITCHES: &str = r#"
 /// Which planted bug is to be seen.
 mod planted {
-    use std::sync::LazyLock;
+    use std::collections::BTreeMap;
+    use std::sync::{LazyLock, Mutex, PoisonError};
     static PLANTED: LazyLock<String> = LazyLock::new(|| std::env::var("REDQUORUM_PLANTED_BUG").unwrap_or_default());
     pub(crate) fn is(name: &str) -> bool {
         *PLANTED == name
     }
+    /// In a script a switch is `true` or `false` from the beginning.
+    pub(crate) fn script(text: &'static str) -> &'static str {
+        static SCRIPTS: Mutex<BTreeMap<usize, &'static str>> = Mutex::new(BTreeMap::new());
+        let mut scripts = SCRIPTS.lock().unwrap_or_else(PoisonError::into_inner);
+        scripts.entry(text.as_ptr() as usize).or_insert_with(|| {
+            let switched = |piece: &str| match piece.split_once("\")") {
+                Some((name, rest)) => format!("{}{rest}", is(name)),
+                None => piece.to_owned(),
+            };
+            let mut pieces = text.split("crate::planted::is(\"");
+            let first = pieces.next().unwrap_or_default().to_owned();
+            pieces.fold(first, |text, piece| text + &switched(piece)).leak()
+        })
+    }
+    macro_rules! include_str {
+        ($file:literal) => {
+            crate::planted::script(std::include_str!($file))
+        };
+    }
+    pub(crate) use include_str;
 }
 "#;
+
+/// Where scripts are included, and behind what the switches in them are found.
+const SCRIPTS: &str = "src/instance/redis/scripts/mod.rs";
+const IMPORTS: &str = "use std::sync::LazyLock;\n";
 
 /// The packages that the world is built from.
 const MANIFESTS: &[&str] = &["Cargo.toml", "tests/testkit/Cargo.toml"];
@@ -91,6 +116,9 @@ impl Copy {
         let mut planted = with_bugs(bugs)?;
         let lib = planted.remove("src/lib.rs").map_or_else(|| fs::read_to_string(root().join("src/lib.rs")), Ok)?;
         planted.insert("src/lib.rs".to_owned(), lib + SWITCHES);
+        let scripts = planted.remove(SCRIPTS).map_or_else(|| fs::read_to_string(root().join(SCRIPTS)), Ok)?;
+        let switched = format!("use crate::planted::include_str;\n{IMPORTS}");
+        planted.insert(SCRIPTS.to_owned(), scripts.replacen(IMPORTS, &switched, 1));
         for manifest in MANIFESTS {
             planted.insert((*manifest).to_owned(), with_other_version(manifest)?);
         }

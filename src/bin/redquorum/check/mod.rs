@@ -61,7 +61,7 @@ const ALL: &str = "all";
 
 fn no_record(resource: &str) -> String {
     format!(
-        "too few instances have admission records, which clients that want locks write: no lock was tried; acquire one \
+        "no lock can be acquired: too few instances have admission records, which clients that want locks write; acquire one \
         with the settings of your services, as by `redquorum run -r {resource} -- true`, and check again"
     )
 }
@@ -112,7 +112,7 @@ pub(crate) async fn check(args: &CheckArgs, settings: &Settings) -> Result<ExitC
     }
     findings.push(match attempt.is_possible {
         true => of_a_lock(&redlock, &attempt).await,
-        false => Finding::new(Verdict::Doubtful, ALL, no_record(attempt.resource)),
+        false => Finding::new(Verdict::Bad, ALL, no_record(attempt.resource)),
     });
     for (index, instance) in voting() {
         findings.extend(rights::of_readers(index, &instance.address, &attempt, settings).await);

@@ -15,10 +15,19 @@ use crate::exit::{Code, Failure};
 pub(crate) use table::{Look, Table, painted, with_colours};
 pub(crate) use words::with_options;
 
-/// Writes a message for people to standard error, with the options of the command line instead of calls of the library. Nothing can be
-/// done where that cannot be written.
+/// Writes a message for people to standard error, with the options of the command line instead of calls of the library, and without
+/// what a terminal would obey. Nothing can be done where that cannot be written.
 pub(crate) fn say(message: &str) {
-    let _ = writeln!(stderr(), "redquorum: {}", with_options(message));
+    let _ = writeln!(stderr(), "redquorum: {}", for_terminal(&with_options(message)));
+}
+
+fn for_terminal(text: &str) -> String {
+    let escaped = |letter: char| {
+        let is_obeyed = letter.is_control() && letter != '\n';
+        let (as_it_is, escaped) = if is_obeyed { (None, Some(letter.escape_debug())) } else { (Some(letter), None) };
+        as_it_is.into_iter().chain(escaped.into_iter().flatten())
+    };
+    text.chars().flat_map(escaped).collect()
 }
 
 /// Writes the result to standard output. A reader that does not read to the end, as `head`, gets what it wants: the program
@@ -118,6 +127,11 @@ mod tests {
     fn times_are_as_exact_as_people_need_them() {
         let shown = |micros| time(Duration::from_micros(micros));
         assert_eq!([240, 12_400, 7_249_000, 61_000_000].map(shown), ["0.24 ms", "12 ms", "7.2 s", "1 min 1 s"]);
+    }
+
+    #[test]
+    fn what_a_terminal_would_obey_is_escaped() {
+        assert_eq!(for_terminal("a\u{1b}[31m \"b\"\r\n\tc"), "a\\u{1b}[31m \"b\"\\r\n\\tc");
     }
 
     #[test]

@@ -20,6 +20,7 @@ const WORDS: &[(&str, &str)] = &[
     ),
     ("Tls::client_certificate", "--tls-cert and --tls-key"),
     ("Tls::ca", "--tls-ca"),
+    ("it continues in the background", "what is left expires with its ttl"),
     ("redquorum::guide::operations", "docs/operations.md, under 'Access rights'"),
 ];
 
@@ -35,6 +36,7 @@ mod tests {
     #[test]
     fn every_replaced_word_is_one_that_the_library_says() {
         let sources = [
+            include_str!("../../../error/mod.rs"),
             include_str!("../../../protocol/round/cause.rs"),
             include_str!("../../../instance/redis/address.rs"),
             include_str!("../../../instance/redis/tls/rustls.rs"),

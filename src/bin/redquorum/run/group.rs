@@ -107,20 +107,8 @@ impl Group {
 
     /// The processes of it that are listed, and whether they are dead.
     fn members(self) -> Vec<(String, bool)> {
-        let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
-        let members = processes.flatten().filter_map(|process| {
-            let path = process.path();
-            let stat = fs::read_to_string(path.join("stat")).ok()?;
-            let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-            let (state, group) = (fields.next()?, fields.nth(1)?);
-            (group.parse() == Ok(self.0.as_raw())).then(|| {
-                // A program whose first thread has ended looks dead, while its others run.
-                let threads = || fs::read_dir(path.join("task")).map_or(0, Iterator::count);
-                let is_dead = matches!(state, "Z" | "X") && threads() <= 1;
-                (process.file_name().to_string_lossy().into_owned(), is_dead)
-            })
-        });
-        members.collect()
+        let members = listed().filter(|process| process.group == self.0.as_raw());
+        members.map(|process| (process.id.to_string(), process.is_dead())).collect()
     }
 
     /// The state of the command itself, without waiting.
@@ -145,5 +133,51 @@ impl Group {
     /// Whether the terminal's keys go to it.
     pub(super) fn has_terminal(self, terminal: impl AsFd) -> bool {
         tcgetpgrp(terminal) == Ok(self.0)
+    }
+}
+
+/// A process as the system lists it.
+struct Listed {
+    id: i32,
+    state: String,
+    parent: i32,
+    group: i32,
+}
+
+impl Listed {
+    fn is_dead(&self) -> bool {
+        // A program whose first thread has ended looks dead, while its others run.
+        let threads = || fs::read_dir(format!("/proc/{}/task", self.id)).map_or(0, Iterator::count);
+        matches!(&*self.state, "Z" | "X") && threads() <= 1
+    }
+}
+
+/// All processes; none without a list of them.
+fn listed() -> impl Iterator<Item = Listed> {
+    let read = |process: fs::DirEntry| {
+        let stat = fs::read_to_string(process.path().join("stat")).ok()?;
+        let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+        let state = fields.next()?.to_owned();
+        let [parent, group] = [fields.next()?, fields.next()?].map(str::parse);
+        Some(Listed {
+            id: process.file_name().to_str()?.parse().ok()?,
+            state,
+            parent: parent.ok()?,
+            group: group.ok()?,
+        })
+    };
+    fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(read)
+}
+
+/// As the first process of a container this program is the parent of what others leave behind: without this the dead would stay
+/// in the list of processes, which may have a limit. Those that it has started itself, `own`, are waited for elsewhere.
+pub(super) fn collect_inherited(own: &[Pid]) {
+    const FIRST: i32 = 1;
+    if std::process::id() != FIRST.unsigned_abs() {
+        return;
+    }
+    let is_inherited = |process: &Listed| process.parent == FIRST && !own.contains(&Pid::from_raw(process.id));
+    for dead in listed().filter(|process| is_inherited(process) && process.is_dead()) {
+        let _ = waitpid(rustix::process::Pid::from_raw(dead.id), WaitOptions::NOHANG);
     }
 }

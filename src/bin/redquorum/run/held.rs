@@ -63,6 +63,20 @@ impl Held {
         }
     }
 
+    /// Why it is not renewed: the evidence of its loss, or else what one more round meets, which takes no longer than an instance timeout.
+    pub(super) async fn obstacle(&self) -> Option<String> {
+        if self.remaining().is_zero() {
+            return Some(self.lost().await.to_string());
+        }
+        let extended = match self {
+            Self::Locks(guard) => guard.extend().await,
+            Self::Read(guard) => guard.extend().await,
+            Self::Permit(permit) => permit.extend().await,
+            Self::Lead(leadership) => leadership.extend().await,
+        };
+        extended.err().map(|error| error.to_string())
+    }
+
     pub(super) async fn release(self) -> Result<Released, ReleaseError> {
         match self {
             Self::Locks(guard) => guard.release().await,

@@ -8,13 +8,15 @@ use crate::settings::duration;
 /// Below this too little is left of a ttl for a command to end in.
 const SHORTEST_TTL: Duration = Duration::from_secs(1);
 
-/// Refuses a mark that could not be left, before the command runs and not after it: none outlives its fencing token.
-pub(super) fn check_keep(time: Duration, longest: Duration) -> Result<(), Failure> {
-    if time <= longest {
+/// As long as a key may live.
+const LONGEST_KEEP: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+
+/// Refuses a mark that could not be left, before the command runs and not after it.
+pub(super) fn check_keep(time: Duration) -> Result<(), Failure> {
+    if time <= LONGEST_KEEP {
         return Ok(());
     }
-    let message = format!("a lock is kept for {} at most, as long as its fencing token", duration::shown(longest));
-    Err(Failure::new(Code::Usage, message))
+    Err(Failure::new(Code::Usage, format!("a lock is kept for {} at most", duration::shown(LONGEST_KEEP))))
 }
 
 /// How much validity is left when a command gets SIGTERM, and when it is killed.

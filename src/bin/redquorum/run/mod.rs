@@ -10,12 +10,14 @@ mod terminal;
 mod waiting;
 mod watchdog;
 
+use std::convert::Infallible;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use nix::sys::signal::killpg;
 use nix::unistd::getpgrp;
 use redquorum::{AcquireError, ConnectError, Election, Holder, LockAll, Redlock, RwLock, Semaphore};
+use tokio::time::sleep;
 
 use crate::cli::RunArgs;
 use crate::clock::since_boot;
@@ -23,7 +25,7 @@ use crate::exit::{Code, Failure};
 use crate::output;
 use crate::settings::Settings;
 pub(crate) use child::exec_command;
-use group::Ended;
+use group::{Ended, collect_inherited};
 use held::Held;
 use limits::{Limits, check_keep};
 use signals::Signals;
@@ -33,20 +35,24 @@ pub(crate) use watchdog::watch;
 /// How long what may be left on the instances is deleted at the end; it expires anyway.
 const SHUTDOWN: Duration = Duration::from_secs(1);
 
-/// Connections may take this long also where the wait for the lock is shorter: with `--try` there is one attempt.
+/// Connections may take this long also where the wait for the lock is shorter.
 const LEAST_CONNECT: Duration = Duration::from_secs(1);
+
+/// How often the dead that this program has inherited are collected while it waits for the lock.
+const COLLECT_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(args: RunArgs, settings: &Settings) -> Result<ExitCode, Failure> {
     let args = &RunArgs { max_hold: args.max_hold.or(settings.max_hold), ..args };
     let ttl = settings.ttl;
     let limits = Limits::new(ttl)?;
-    args.keep.map_or(Ok(()), |time| check_keep(time, settings.fence_retention))?;
+    args.keep.map_or(Ok(()), check_keep)?;
     let signals_failed = |error| Failure::new(Code::OsError, format!("no signals can be caught: {error}"));
     let mut signals = Signals::catch().map_err(signals_failed)?;
     let redlock = settings.client()?;
     let acquired = tokio::select! {
         acquired = acquire(args, settings, &redlock, ttl) => acquired,
         signal = signals.ending() => Err(ended_by(signal as i32)),
+        never = keep_collecting_inherited() => match never {},
     };
     let guard = match acquired {
         Ok(guard) => guard,
@@ -66,6 +72,14 @@ pub(crate) async fn run(args: RunArgs, settings: &Settings) -> Result<ExitCode, 
     result
 }
 
+/// While there is no command yet.
+async fn keep_collecting_inherited() -> Infallible {
+    loop {
+        collect_inherited(&[]);
+        sleep(COLLECT_INTERVAL).await;
+    }
+}
+
 fn ended_by(signal: i32) -> Failure {
     Failure::new(Code::Signal(signal), "")
 }
@@ -83,10 +97,12 @@ async fn acquire(args: &RunArgs, settings: &Settings, redlock: &Redlock, ttl: Du
             election = wait.into_iter().fold(election, Election::wait_at_most);
             waiting::acquire(redlock, election.campaign(info), &args.resources).await.map(Held::Lead)
         }
-        (None, None) if args.shared => read(args, redlock, ttl, wait).await?,
         (None, None) => locks(args, redlock, ttl, wait).await,
     };
-    acquired.map_err(|error| {
+    acquired.map_err(|mut error| {
+        if let AcquireError::DeadlinePassed { waited, .. } = &mut error {
+            *waited = since_boot().saturating_sub(begun); // for connections, too
+        }
         let failure = Failure::from(error);
         let code =
             if failure.code == Code::CONTENDED { Code::Contended(args.conflict_exit_code) } else { failure.code };
@@ -145,8 +161,11 @@ async fn permit(
 
 /// Waits for a quorum as long as the lock may be waited for. With `--try` an error comes as soon as none can be had.
 async fn connect(args: &RunArgs, settings: &Settings, redlock: &Redlock) -> Result<(), ConnectError> {
-    let limit = args.wait.map_or(Duration::MAX, |wait| wait.max(LEAST_CONNECT)).min(settings.connect_timeout);
-    if args.once { settings.connect(redlock, limit).await } else { redlock.wait_connected(limit).await }
+    if args.once {
+        return settings.connect(redlock, settings.connect_timeout).await;
+    }
+    let limit = args.wait.map_or(Duration::MAX, |wait| wait.max(LEAST_CONNECT));
+    waiting::acquire(redlock, redlock.wait_connected(limit), &args.resources).await
 }
 
 /// Releases the lock, and says how it ended.
@@ -159,21 +178,25 @@ async fn finish(args: &RunArgs, guard: Held, outcome: Result<Outcome, Failure>) 
         }
     };
     let resources = guard.names();
+    let why = match &forced {
+        Some(forced) => forced.why(&guard).await,
+        None => String::new(),
+    };
     if let Some(left) = left {
         drop(guard);
-        let why = forced.as_ref().map_or(String::new(), |forced| format!(": {}", forced.why()));
+        let why = if why.is_empty() { why } else { format!(": {why}") };
         let message = format!("the lock on {resources} was lost{why}; {left} cannot be ended and may still run");
         return Err(Failure::new(Code::Outlived, message));
     }
     let in_words = ended.in_words();
     match forced {
         None => {}
-        Some(Forced::Lost(why)) => {
+        Some(Forced::Lost(_) | Forced::NotRenewed) => {
             drop(guard);
             let message = format!("the lock on {resources} was lost: {why}; the command {in_words}");
             return Err(Failure::new(Code::Lost, message));
         }
-        Some(Forced::Unwatched(why)) => {
+        Some(Forced::Unwatched(_)) => {
             let _ = guard.release().await; // nothing runs under it any more
             return Err(Failure::new(Code::OsError, format!("{why}; the command {in_words}")));
         }

@@ -8,7 +8,7 @@ use redquorum::Loss;
 use tokio::time::sleep;
 
 use super::child;
-use super::group::{Change, Ended, Group};
+use super::group::{Change, Ended, Group, collect_inherited};
 use super::held::Held;
 use super::limits::Limits;
 use super::signals::Signals;
@@ -24,14 +24,22 @@ use crate::output;
 pub(super) enum Forced {
     /// The lock was lost.
     Lost(String),
+    /// It was not renewed, and would have been lost.
+    NotRenewed,
     /// It would have outlived this program, and so the lock.
     Unwatched(String),
 }
 
 impl Forced {
-    pub(super) fn why(&self) -> &str {
-        let (Self::Lost(why) | Self::Unwatched(why)) = self;
-        why
+    /// What is known once the command has ended: on which instances a renewal fails, and why.
+    pub(super) async fn why(&self, lock: &Held) -> String {
+        match self {
+            Self::Lost(why) | Self::Unwatched(why) => why.clone(),
+            Self::NotRenewed => match lock.obstacle().await {
+                Some(obstacle) => format!("{NOT_RENEWED}: {obstacle}"),
+                None => NOT_RENEWED.to_owned(),
+            },
+        }
     }
 }
 
@@ -245,8 +253,8 @@ impl Supervision<'_> {
         let is_running = self.stage == Stage::Running;
         if self.valid_until.saturating_sub(self.limits.terminate) <= now && is_running {
             let is_over = self.max_hold.filter(|(until, _)| *until <= now);
-            let why = is_over.map(|(_, time)| format!("it was held for --max-hold {}", output::time(time)));
-            self.tell_loss(why.as_deref().unwrap_or(NOT_RENEWED));
+            let over = |(_, time)| Forced::Lost(format!("it was held for --max-hold {}", output::time(time)));
+            self.forced.get_or_insert(is_over.map_or(Forced::NotRenewed, over));
             self.terminate(kill_at);
         }
         // More than once: what is of another user for a while may be this one's again.
@@ -254,11 +262,12 @@ impl Supervision<'_> {
             self.group.kill();
             self.stage = Stage::Killed;
         }
+        collect_inherited(&[self.group.id(), self.watchdog.id()]);
     }
 
     /// Another client may have the lock already: there is less time than where it runs out.
     fn lose(&mut self, loss: &Loss) {
-        self.tell_loss(&loss.to_string());
+        self.forced.get_or_insert_with(|| Forced::Lost(loss.to_string()));
         let soon = since_boot().saturating_add(self.limits.kill);
         match self.stage {
             Stage::Running => self.terminate(soon),
@@ -270,10 +279,6 @@ impl Supervision<'_> {
     fn terminate(&mut self, kill_at: Duration) {
         self.group.terminate();
         self.stage = Stage::Terminating(kill_at);
-    }
-
-    fn tell_loss(&mut self, why: &str) {
-        self.forced.get_or_insert_with(|| Forced::Lost(why.to_owned()));
     }
 
     /// The watchdog was killed. Without one the command would continue where this program is killed too.

@@ -11,6 +11,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
+use nix::unistd::Pid;
+
 use super::group::Group;
 use crate::clock::since_boot;
 use crate::exit::{Code, Failure, not_for_people};
@@ -50,6 +52,11 @@ impl Watchdog {
         self.orders.set_read_timeout(Some(limit.max(Duration::from_millis(1))))?;
         self.orders.read_exact(&mut [0])?;
         self.orders.set_nonblocking(true)
+    }
+
+    /// The watching process.
+    pub(super) fn id(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.process.id()).unwrap_or(i32::MAX))
     }
 
     /// Whether the watching process has ended.

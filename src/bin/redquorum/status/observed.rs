@@ -1,9 +1,9 @@
 //! What is known of each instance: by its client, and by the instance itself.
 
 use redquorum::operator::{Examination, ServerDetails};
-use redquorum::{AdmissionStatus, InstanceStatus, Redlock};
+use redquorum::{AdmissionStatus, InstanceStatus, Redlock, ReplyKind};
 
-use super::problems::{Problem, problems};
+use super::problems::{Problem, is_full, problems};
 use crate::settings::Settings;
 
 /// One instance at one moment.
@@ -11,6 +11,8 @@ pub(crate) struct Observed {
     pub(crate) seen: InstanceStatus,
     pub(crate) details: Option<ServerDetails>,
     pub(crate) problems: Vec<Problem>,
+    /// Whether it would set a key now, as far as is known.
+    pub(crate) takes_writes: bool,
     /// Whether an earlier address of the list leads to the same process.
     is_twin: bool,
 }
@@ -36,9 +38,18 @@ pub(crate) async fn observe(redlock: &Redlock, settings: &Settings) -> Vec<Obser
     let observed = instances.map(|(at, (seen, answer))| {
         let twin = answer.answer.as_ref().ok().and_then(|details| twin(&asked, at, details));
         let problems = problems(&seen, answer, twin, settings.instance_timeout);
-        Observed { seen, details: answer.answer.clone().ok(), problems, is_twin: twin.is_some() }
+        let (takes_writes, is_twin) = (takes_writes(answer), twin.is_some());
+        Observed { seen, details: answer.answer.clone().ok(), problems, takes_writes, is_twin }
     });
     observed.collect()
+}
+
+/// It may vote without the right to `INFO`, where admission is off; what does not answer questions gives no vote either.
+fn takes_writes(asked: &Examination) -> bool {
+    match &asked.answer {
+        Ok(details) => details.refuses_writes.is_none() && !is_full(details),
+        Err(cause) => !matches!(cause.kind(), ReplyKind::TimedOut | ReplyKind::Silent | ReplyKind::Disconnected),
+    }
 }
 
 /// The first of the addresses before this one that leads to the same process.

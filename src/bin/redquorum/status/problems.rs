@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redquorum::operator::{Examination, ServerDetails};
-use redquorum::{AdmissionStatus, InstanceStatus};
+use redquorum::{AdmissionStatus, InstanceStatus, ReplyKind};
 
 use crate::output::{offset, time, with_options};
 
@@ -103,6 +103,14 @@ pub(crate) fn problems(
         let (used, limit) = (details.memory_used >> 20, limit >> 20);
         let text = format!("it uses {used} of {limit} MiB; raise maxmemory, a full instance grants nothing");
         add(is_full(details), text);
+    }
+    match &details.refuses_writes {
+        Some(cause) if cause.kind() == ReplyKind::TimedOut => {
+            add(true, "it answers, and carries out no write: it may be paused, see CLIENT UNPAUSE".to_owned());
+        }
+        Some(_) if is_full(details) => {}
+        Some(cause) => add(true, format!("it refuses writes: {cause}")),
+        None => {}
     }
     if details.clock_offset.distance() > FAR_APART + details.round_trip {
         let offset = offset(details.clock_offset);

@@ -1,5 +1,6 @@
 //! The status of all instances at one moment, for people and for programs.
 
+use std::process::ExitCode;
 use std::time::Duration;
 
 use redquorum::operator::{ClockOffset, ServerDetails};
@@ -8,7 +9,8 @@ use serde_json::{Value, json};
 
 use super::observed::{Observed, observe};
 use super::problems::{Problem, is_full};
-use crate::output::{Look, Table, offset, painted, time};
+use crate::exit::{Code, Failure};
+use crate::output::{Look, Table, offset, painted, time, with_options};
 use crate::settings::Settings;
 
 /// How all instances do.
@@ -30,8 +32,13 @@ impl Status {
 
     /// Whether a quorum could vote now, and set the key.
     pub(super) fn can_lock(&self) -> bool {
-        let is_full = |instance: &Observed| instance.details.as_ref().is_some_and(is_full);
-        self.instances.iter().filter(|instance| instance.may_vote() && !is_full(instance)).count() >= self.quorum
+        self.instances.iter().filter(|instance| instance.may_vote() && instance.takes_writes).count() >= self.quorum
+    }
+
+    /// Whether all that would vote and set no key are full.
+    fn is_for_memory(&self) -> bool {
+        let mut refusing = self.instances.iter().filter(|instance| instance.may_vote() && !instance.takes_writes);
+        refusing.all(|instance| instance.details.as_ref().is_some_and(is_full))
     }
 
     fn is_refused(&self) -> bool {
@@ -39,8 +46,18 @@ impl Status {
     }
 
     pub(super) fn in_words(&self, colours: bool) -> String {
-        let heading =
-            ["INSTANCE", "STATE", "ROLE", "VERSION", "VOTES", "PERSISTENCE", "EVICTION", "CLOCK", "ROUND TRIP"];
+        let heading = [
+            "INSTANCE",
+            "STATE",
+            "ROLE",
+            "VERSION",
+            "VOTES",
+            "PERSISTENCE",
+            "EVICTION",
+            "TOKENS",
+            "CLOCK",
+            "ROUND TRIP",
+        ];
         let mut table = Table::new(&heading);
         self.instances.iter().for_each(|instance| table.row(instance.cells()));
         let mut text = table.render(colours);
@@ -49,15 +66,35 @@ impl Status {
             text.push_str(&painted(&format!("{}: {}", addresses.join(", "), problem.text), look, colours));
             text.push('\n');
         }
-        let (may, all, quorum) = (self.may_vote(), self.instances.len(), self.quorum);
-        let (verdict, look) = match self.can_lock() {
-            true => ("locks can be acquired", Look::Good),
-            false if self.may_vote() >= self.quorum => ("too many are full, no lock can be acquired", Look::Bad),
-            false if self.is_refused() => ("no lock can be acquired with these settings", Look::Bad),
-            false => ("no lock can be acquired", Look::Bad),
-        };
-        text.push_str(&format!("{may} of {all} may vote, {quorum} needed: {}\n", painted(verdict, look, colours)));
+        let look = if self.can_lock() { Look::Good } else { Look::Bad };
+        text.push_str(&format!("{}: {}\n", self.votes(), painted(self.in_short(), look, colours)));
         text
+    }
+
+    fn votes(&self) -> String {
+        format!("{} of {} may vote, {} needed", self.may_vote(), self.instances.len(), self.quorum)
+    }
+
+    fn in_short(&self) -> &'static str {
+        let too_few = self.may_vote() < self.quorum;
+        match self.can_lock() {
+            true => "locks can be acquired",
+            false if too_few && self.is_refused() => "no lock can be acquired with these settings",
+            false if too_few => "no lock can be acquired",
+            false if self.is_for_memory() => "too many are full, no lock can be acquired",
+            false => "too many carry out no write, no lock can be acquired",
+        }
+    }
+
+    /// For a probe.
+    pub(super) fn verdict(&self) -> Result<ExitCode, Failure> {
+        if self.can_lock() {
+            return Ok(ExitCode::SUCCESS);
+        }
+        let problems =
+            self.problems().into_iter().map(|(addresses, it)| format!("; {}: {}", addresses.join(", "), it.text));
+        let why = problems.collect::<String>();
+        Err(Failure::new(Code::NoQuorum, format!("{}: {}{why}", self.votes(), self.in_short())))
     }
 
     /// What is the matter with several instances, once, with all of their addresses.
@@ -125,6 +162,7 @@ impl Observed {
             self.votes(),
             plain(details.map(|details| persistence(details).to_owned())),
             plain(details.map(|details| details.eviction_policy.clone())),
+            plain(details.map(|details| details.tokens.to_string())),
             plain(details.map(|details| offset(details.clock_offset))),
             plain(details.map(|details| time(details.round_trip))),
         ]
@@ -148,12 +186,15 @@ impl Observed {
             "may_vote": self.may_vote(),
             "quarantine_left_ms": quarantine_left_ms,
             "flushed_ago_ms": self.seen.flushed_ago.map(|it| whole(it, 1000)),
+            "tokens": details.map(|it| it.tokens),
+            "floor_lag_ms": details.and_then(|it| it.floor_lag).map(|it| whole(it, 1000)),
             "replicas": details.map(|it| it.replicas),
             "appends_to_file": details.map(|it| it.appends_to_file),
             "saves_snapshots": details.and_then(|it| it.saves_snapshots),
             "memory_limit": details.and_then(|it| it.memory_limit),
             "memory_used": details.map(|it| it.memory_used),
             "eviction_policy": details.map(|it| &it.eviction_policy),
+            "refuses_writes": details.and_then(|it| it.refuses_writes.as_ref()).map(|it| with_options(&it.to_string())),
             "clock_offset_us": details.map(|it| offset_us(it.clock_offset)),
             "clock_steps": self.seen.clock_steps,
             "round_trip_us": details.map(|it| whole(it.round_trip, 1)),

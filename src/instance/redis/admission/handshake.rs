@@ -9,8 +9,8 @@ use crate::instance::redis::options::ConnectOptions;
 use crate::instance::redis::scripts::{self, RecordWrite};
 use crate::instance::redis::wire::Wire;
 use crate::protocol::{
-    AdmissionRecord, AdmissionState, Cause, ClockWatch, Instant, NotUsable, ProcessFacts, ProcessIdentity,
-    RecordAction, RecordMeaning, RecordOrigin, decide_as_recorded, decide_record,
+    AdmissionRecord, AdmissionState, Cause, ClockWatch, FencingToken, Instant, NotUsable, ProcessFacts,
+    ProcessIdentity, RecordAction, RecordMeaning, RecordOrigin, decide_as_recorded, decide_record,
 };
 use crate::resource::ADMISSION_KEY;
 
@@ -35,15 +35,28 @@ pub(crate) struct AdmissionHandshake<'a> {
 
 impl AdmissionHandshake<'_> {
     /// Finds the record for the process behind the connection, or writes it if this client wants locks: for a flush that
-    /// was pushed, if `was_flushed`.
-    pub(crate) async fn run(&self, facts: &ProcessFacts, was_flushed: bool) -> Result<AdmissionState, Cause> {
+    /// was pushed, if `was_flushed`. Where the instance's clock shows something, `proposing_us` gives what the one shows by which this
+    /// client proposes tokens, if it knows the clocks of a quorum. Else the record waits until it does.
+    pub(crate) async fn run(
+        &self,
+        facts: &ProcessFacts,
+        was_flushed: bool,
+        proposing_us: impl Fn(u64) -> Option<u64>,
+    ) -> Result<AdmissionState, Cause> {
         for _ in 0..MAX_RACES {
             let reading = self.read().await.map_err(|error| failed(&error))?;
             let action = self.decide(facts, &reading);
             if action != Ok(RecordAction::Write) || !self.options.records.are_to_be_written() {
                 return self.state(action, &facts.identity, &reading);
             }
-            let write = self.quarantine(&facts.identity, was_flushed);
+            // Of a record that only this client doubts all others must know at once: then the instance's own clock has to do.
+            let found = reading.record.as_deref().and_then(AdmissionRecord::from_wire);
+            let is_urgent = was_flushed || found.is_some_and(|found| found.identity == facts.identity);
+            let by_its_own = is_urgent.then_some(reading.instance_us);
+            let Some(proposing_us) = proposing_us(reading.instance_us).or(by_its_own) else {
+                return self.state(action, &facts.identity, &reading);
+            };
+            let write = self.quarantine(&facts.identity, was_flushed, proposing_us);
             self.write(&facts.identity, reading.record.as_deref(), write).await.map_err(|error| failed(&error))?;
         }
         Err(Cause::Server(format!("its admission record ({ADMISSION_KEY}) keeps changing")))
@@ -102,12 +115,14 @@ impl AdmissionHandshake<'_> {
         Ok(RecordReading { record, instance_us, sent, received })
     }
 
-    /// A quarantine from now.
-    fn quarantine(&self, identity: &ProcessIdentity, was_flushed: bool) -> RecordWrite {
+    /// A quarantine from now, after which no token is granted below those that clients proposed when it began (P13): by the instance's
+    /// clock then, if that is about the one by which they propose.
+    fn quarantine(&self, identity: &ProcessIdentity, was_flushed: bool, proposing_us: u64) -> RecordWrite {
         let order = self.options.health.lock().seen.next_order(identity);
         let NewTimes { longest_ttl_ms, wait_ms } = self.options.records.to_write();
         let origin = if was_flushed { RecordOrigin::Flushed } else { RecordOrigin::Waits };
-        RecordWrite { longest_ttl_ms, origin, vote_from_ms: 0, wait_ms: Some(wait_ms), order }
+        let floor_us = FencingToken::floor_after(proposing_us, wait_ms);
+        RecordWrite { longest_ttl_ms, origin, vote_from_ms: 0, wait_ms: Some(wait_ms), order, floor_us }
     }
 
     /// Writes a record if `found` is still there. Gives what is there afterwards.

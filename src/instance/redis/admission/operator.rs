@@ -1,6 +1,6 @@
 //! What an operator does with the record of one instance: looks at it, writes the first one, or changes its time (P15, P29).
 
-use redis::Value;
+use redis::{RedisError, Value};
 use tokio::time::timeout;
 
 use super::handshake::AdmissionHandshake;
@@ -56,7 +56,15 @@ async fn look_for_trace(handshake: &AdmissionHandshake<'_>, channel: &str, write
     let longest_ttl_ms = handshake.options.records.terms.quarantine_ms;
     let commands = scripts::open(&identity, longest_ttl_ms, channel, writes);
     let answers = handshake.wire.ask_all(&commands).replies_without_error().await;
-    trace(answers.map_err(|error| failed(&error))?)
+    trace(answers.map_err(|error| after_sending(&error))?)
+}
+
+/// What an error means once the request may have been carried out (P5).
+fn after_sending(error: &RedisError) -> Cause {
+    match failed(error) {
+        Cause::NotConnected(why) | Cause::OtherProtocol(why) => Cause::Disconnected(why),
+        answered => answered,
+    }
 }
 
 fn trace(mut answers: Vec<Value>) -> Result<Trace, Cause> {
@@ -77,9 +85,12 @@ fn trace(mut answers: Vec<Value>) -> Result<Trace, Cause> {
 async fn change(handshake: &AdmissionHandshake<'_>, found: &FoundRecord) -> Result<bool, Cause> {
     let Some(record) = found.record() else { return Ok(false) };
     let longest_ttl_ms = handshake.options.records.terms.quarantine_ms;
+    if record.longest_ttl_ms == longest_ttl_ms {
+        return Ok(true); // a new record would cost each client that knows this one an attempt
+    }
     let write = changed(&record, longest_ttl_ms);
     let there = handshake.write(&record.identity, found.stored.as_deref(), write).await;
-    let there = there.map_err(|error| failed(&error))?.as_deref().and_then(AdmissionRecord::from_wire);
+    let there = there.map_err(|error| after_sending(&error))?.as_deref().and_then(AdmissionRecord::from_wire);
     Ok(there.is_some_and(|there| there.identity == record.identity && there.longest_ttl_ms == longest_ttl_ms))
 }
 
@@ -93,5 +104,6 @@ fn changed(record: &AdmissionRecord, longest_ttl_ms: u64) -> RecordWrite {
         vote_from_ms: record.vote_from_ms,
         wait_ms: is_shorter.then_some(record.longest_ttl_ms),
         order: record.order.saturating_add(1),
+        floor_us: (0, 0), // nothing was forgotten
     }
 }

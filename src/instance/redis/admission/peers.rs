@@ -9,10 +9,11 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::{sleep, timeout};
 
 use super::processes::ProcessRegistry;
-use crate::clock::CorrectedClock;
+use super::shared::SharedAdmission;
+use crate::clock::{Clock, CorrectedClock};
 use crate::instance::redis::connection::{InstanceConnection, probe_interval};
 use crate::instance::redis::options::ClientOptions;
-use crate::protocol::{ClockWatch, Instant, JumpedClock, which_clock_jumped};
+use crate::protocol::{ClockWatch, InstanceId, Instant, JumpedClock, Quorum, proposing_clock, which_clock_jumped};
 
 /// How long connections that broke with the client's standstill have to come back, at least.
 const MIN_COMPARISON: Duration = Duration::from_millis(500);
@@ -34,7 +35,7 @@ struct Connected {
 pub(crate) struct PeerConnections {
     /// The clock of the client's rounds and leases.
     clock: Arc<CorrectedClock>,
-    quorum: usize,
+    quorum: Quorum,
     comparison_limit: Duration,
     /// How long connected clients take to notice a step.
     notice: Duration,
@@ -58,6 +59,10 @@ impl PeerConnections {
             admission.state().withhold_until(connected.withheld_until);
         }
         connected.by_index.insert(connection.options.id.index(), Arc::downgrade(connection));
+        // Some may have no record because too few clocks were known.
+        for peer in connected.by_index.values().filter_map(Weak::upgrade) {
+            peer.admission.iter().for_each(SharedAdmission::request_record);
+        }
     }
 
     /// The connection to the instance at `index`, while it serves.
@@ -67,6 +72,26 @@ impl PeerConnections {
 
     pub(crate) fn remove(&self, index: usize) {
         self.connected().by_index.remove(&index);
+    }
+
+    /// What the clock shows by which the client proposes tokens (P12), if it knows those of a quorum of its instances; `new` is that
+    /// of one that is being connected.
+    pub(crate) fn proposing_us(&self, new: Option<(InstanceId, u64)>) -> Option<u64> {
+        let now = self.clock.now();
+        let connected = self.connected();
+        let reading = |index| match new {
+            Some((id, us)) if id.index() == index => Some(us),
+            _ => Some(connected.by_index.get(&index)?.upgrade()?.admission.as_ref()?.state().wall_us(now)),
+        };
+        let readings: Vec<_> = (0..self.quorum.instances()).map(reading).collect();
+        let is_known = readings.iter().flatten().count() >= self.quorum.votes();
+        let clock = proposing_clock(self.clock.wall_us(), readings.into_iter(), self.quorum);
+        is_known.then(|| clock.map_or_else(|apart| apart.instances_us, |clock| clock.us))
+    }
+
+    /// What the client's own wall clock shows.
+    pub(crate) fn own_us(&self) -> u64 {
+        self.clock.wall_us()
     }
 
     /// How far the client's clock has been put forward, in all.
@@ -81,7 +106,8 @@ impl PeerConnections {
     /// instance into quarantine, and end the leases of all other clients.
     pub(crate) async fn own_clock_stood_still(&self, connection: &InstanceConnection) -> bool {
         // One instance alone does not show it. An error means that too few were there in time.
-        self.quorum > 1 && timeout(self.comparison_limit, self.compare_clocks(connection)).await.unwrap_or(false)
+        self.quorum.votes() > 1
+            && timeout(self.comparison_limit, self.compare_clocks(connection)).await.unwrap_or(false)
     }
 
     async fn compare_clocks(&self, connection: &InstanceConnection) -> bool {
@@ -95,7 +121,7 @@ impl PeerConnections {
             while let Some(probe) = probes.next().await {
                 answered.extend(probe.and_then(|index| peers.get(index)));
                 let watches = watches(&answered);
-                if which_clock_jumped(watches.iter(), self.quorum) == JumpedClock::Instances {
+                if which_clock_jumped(watches.iter(), self.quorum.votes()) == JumpedClock::Instances {
                     return false;
                 }
             }
@@ -114,7 +140,7 @@ impl PeerConnections {
             return JumpedClock::Own(Duration::ZERO);
         };
         let watches = watches(answered);
-        let verdict = which_clock_jumped(watches.iter(), self.quorum);
+        let verdict = which_clock_jumped(watches.iter(), self.quorum.votes());
         if let JumpedClock::Own(by) = verdict {
             self.clock.put_forward(by);
             let until = connection.options.now().saturating_add(self.notice);

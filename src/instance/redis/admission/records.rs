@@ -18,7 +18,7 @@ pub(crate) struct Records {
     pub(crate) as_recorded: bool,
     /// The client's own.
     pub(crate) terms: AdmissionTerms,
-    /// No client uses a longer ttl, or tokens are removed before locks: a record that allows more was not written by a client.
+    /// No client uses a longer ttl: a record that allows more was not written by a client.
     longest: u64,
     wants_locks: AtomicBool,
     wanted: Notify,

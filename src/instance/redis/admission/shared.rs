@@ -48,7 +48,9 @@ impl SharedAdmission {
             return None;
         }
         let is_acquire = matches!(request, Request::Acquire(_));
+        // A mark may be there for longer than any lease, as every client's may.
         if self.options.records.as_recorded
+            && !request.claim().is_mark
             && let Some(refusal) = self.too_long(request.claim().ttl)
         {
             return Some(VoteObstacle::Known(Cause::NotUsable(refusal)));
@@ -88,6 +90,23 @@ impl SharedAdmission {
     pub(crate) fn request_record(&self) {
         if self.is_being_settled() && self.options.records.are_to_be_written() {
             self.request_follow_up(AdmissionFollowUp::RereadRecord);
+        }
+    }
+
+    /// P36: whether a key that is there is a vote, as far as is known: not behind a flush, nor in quarantine, where a plain attempt may
+    /// have set one that does not count. Without a record this has it looked for again.
+    pub(crate) fn keys_are_votes(&self) -> bool {
+        let state = self.state();
+        let is_over = state.quarantine_left(self.options.now()).is_zero();
+        let counts = is_over && !state.votes_suspended() && self.pushes.unsettled_flush().is_none();
+        match state.meaning() {
+            RecordMeaning::Recorded => counts,
+            RecordMeaning::Refused(_) => true, // its record is not known: that is a matter of this client's settings
+            RecordMeaning::Unrecorded => {
+                drop(state);
+                self.request_follow_up(AdmissionFollowUp::RereadRecord);
+                false
+            }
         }
     }
 

@@ -22,6 +22,9 @@ use cause::server_cause;
 /// programs may put anything there.
 const MAX_VALUE: usize = 4096;
 
+/// What `PTTL` says of a key without an end.
+const NEVER: i64 = -1;
+
 /// In a second.
 const MICROS: u64 = 1_000_000;
 
@@ -119,6 +122,15 @@ pub(crate) fn is_a_fault_of_a_request(answer: &Part<'_>) -> bool {
 fn error(answer: &Value) -> Option<Reply> {
     let Value::ServerError(error) = answer else { return None };
     Some(server_error(error.code(), error.details().unwrap_or_default()))
+}
+
+/// What an error is about that a script reports.
+pub(crate) fn reported_cause(text: &str) -> Cause {
+    let (code, details) = text.split_once(' ').unwrap_or((text, ""));
+    match server_cause(code, details) {
+        Cause::Server(_) => server_cause("", text), // older servers report some without a code
+        cause => cause,
+    }
 }
 
 /// What an error in place of an answer is about.
@@ -249,7 +261,10 @@ fn refused(details: &[Value]) -> Option<Reply> {
     let [Value::Int(ttl_ms), value, stored] = details else { return None };
     Some(Reply::Refused(Refusal {
         value: bytes(value).map(kept),
-        expires_in: u64::try_from(*ttl_ms).ok().map(Duration::from_millis),
+        expires_in: match *ttl_ms {
+            NEVER => Some(Duration::MAX),
+            left => u64::try_from(left).ok().map(Duration::from_millis),
+        },
         token: bytes(stored).and_then(FencingToken::from_wire),
     }))
 }
@@ -266,15 +281,20 @@ pub(crate) fn classify_plain(
         Ok(answers) => *answers,
         Err(reply) => return all(reply.clone()),
     };
-    let [keys @ .., added, time, record] = answers else { return all(odd(answers)) };
-    if let Some(failed) = [added, time, record].into_iter().find_map(failed_plainly) {
+    let [keys @ .., added, time, last] = answers else { return all(odd(answers)) };
+    if let Some(failed) = [added, time, last].into_iter().find_map(failed_plainly) {
         return all(failed);
     }
-    let (Value::Int(larger), Some(us), true) = (added, clock(time), keys.len() == claims.len()) else {
+    let (Value::Int(larger), Some(us), Value::Array(last), true) =
+        (added, clock(time), last, keys.len() == claims.len())
+    else {
         return all(odd(answers));
     };
+    let [record, floor] = last.as_slice() else { return all(odd(answers)) };
+    let clock_us = us.unsigned_abs(); // a time is not below zero
+    let floor = bytes(floor).and_then(FencingToken::from_wire).filter(|floor| !floor.is_ahead_of(clock_us));
     // If one is not larger any of them may be it: the answer does not say which one.
-    let is_larger = usize::try_from(*larger) == Ok(claims.len());
+    let are_larger = usize::try_from(*larger) == Ok(claims.len());
     let is_known_record = attached.is_some_and(|attached| bytes(record) == Some(attached.wire().as_bytes()));
     let reply = |(claim, set): (&Claim, &Value)| {
         let (is_set, there) = match set {
@@ -283,10 +303,11 @@ pub(crate) fn classify_plain(
             set if is_other_type(set) => (false, None),
             set => return without_clock(failed_plainly(set).unwrap_or_else(|| odd(set))),
         };
-        match (is_known_record, is_set, is_larger) {
+        match (is_known_record, is_set, floor.filter(|floor| *floor >= claim.token)) {
             (false, ..) => without_clock(Reply::NotAdmitted { remaining: None }), // P14
             (_, false, _) => without_clock(Reply::Refused(Refusal { value: there, ..Refusal::default() })),
-            (.., false) => without_clock(Reply::Stale { stored: claim.token }), // P12
+            (.., Some(floor)) => without_clock(Reply::Stale { stored: floor }), // P13
+            _ if !are_larger => without_clock(Reply::Stale { stored: claim.token }), // P12
             _ => with_clock(Reply::Granted, us),
         }
     };
@@ -301,7 +322,7 @@ fn failed_plainly(answer: &Value) -> Option<Reply> {
     })
 }
 
-fn is_other_type(answer: &Value) -> bool {
+pub(crate) fn is_other_type(answer: &Value) -> bool {
     matches!(answer, Value::ServerError(error) if error.code() == "WRONGTYPE")
 }
 

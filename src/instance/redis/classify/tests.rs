@@ -161,7 +161,8 @@ fn the_answers_of_the_scripts_are_read() {
             expires_in: Some(Duration::from_millis(900)),
             token: FencingToken::from_number(4096),
         };
-        let refusal = if wire.contains(":900") { refusal } else { Refusal::default() };
+        let without_end = Refusal { expires_in: Some(Duration::MAX), ..Refusal::default() };
+        let refusal = if wire.contains(":900") { refusal } else { without_end };
         assert_eq!([acquired(wire), extended(0, wire)], [Reply::Refused(refusal.clone()), Reply::Refused(refusal)]);
         assert!(is_odd(&released(wire)));
     }
@@ -346,7 +347,8 @@ fn a_grant_takes_its_own_key_and_all_that_is_said_of_all_and_nothing_else_is_one
     let claims = [1, 2].map(|round| Claim::sample(round, &round.to_string()));
     let claims: Vec<&Claim> = claims.iter().collect();
     let time = |us: u64| Value::Array(vec![text((us / MICROS).to_string()), text((us % MICROS).to_string())]);
-    let grants = vec![Value::Nil, Value::Nil, Value::Int(2), time(NOW_US), text(attached.wire())];
+    let last = |record: &str, floor: Value| Value::Array(vec![text(record), floor]);
+    let grants = vec![Value::Nil, Value::Nil, Value::Int(2), time(NOW_US), last(attached.wire(), Value::Nil)];
     let replies = |answers: &[Value]| {
         let replies = classify_plain(&claims, Some(&attached), &Ok(answers));
         assert_eq!(replies.len(), 2);
@@ -376,8 +378,16 @@ fn a_grant_takes_its_own_key_and_all_that_is_said_of_all_and_nothing_else_is_one
         replies(&answers).into_iter().map(|raw| raw.reply).collect::<Vec<_>>()
     };
     let [stale, both] = [0, 1].map(|at| Reply::Stale { stored: claims[at].token });
+    for (above, floor) in [(1, "1"), (1, "60000000000000"), (0, "no token"), (0, "1800000000000000")] {
+        let floor_at = with(4, last(attached.wire(), text(floor)));
+        assert_eq!(
+            floor_at.iter().filter(|reply| matches!(reply, Reply::Stale { .. })).count(),
+            2 * above,
+            "{floor}: {floor_at:?}"
+        );
+    }
     assert_eq!(with(2, Value::Int(1)), [stale, both], "the answer does not say which one is in doubt");
-    assert_eq!(with(4, Value::Nil), [const { Reply::NotAdmitted { remaining: None } }; 2]);
+    assert_eq!(with(4, Value::Array(vec![Value::Nil; 2])), [const { Reply::NotAdmitted { remaining: None } }; 2]);
     let by = |value: Option<&[u8]>| Reply::Refused(Refusal { value: value.map(<[u8]>::to_vec), ..Refusal::default() });
     assert_eq!(with(0, text("x")), [by(Some(b"x")), Reply::Granted]);
     assert_eq!(with(0, text("")), [by(None), Reply::Granted], "what was too long to be read");
@@ -385,7 +395,7 @@ fn a_grant_takes_its_own_key_and_all_that_is_said_of_all_and_nothing_else_is_one
     assert_eq!(with(0, list), [by(None), Reply::Granted]);
     for bits in 1..8_u8 {
         let mut answers = grants.clone();
-        let all = [(0, text("x")), (2, Value::Int(1)), (4, Value::Nil)];
+        let all = [(0, text("x")), (2, Value::Int(1)), (4, last("other", Value::Nil))];
         all.into_iter().filter(|(at, _)| bits >> (at / 2) & 1 == 1).for_each(|(at, answer)| answers[at] = answer);
         assert!(replies(&answers).iter().take(1).all(|raw| raw.reply != Reply::Granted), "{bits:03b}");
     }

@@ -8,10 +8,8 @@ use redis::{Cmd, Pipeline, Script};
 use super::encode::{Encoder, Words, millis};
 use super::reply_limit::of_script;
 use crate::instance::Claim;
-use crate::protocol::{AttachedRecord, ProcessIdentity, RecordOrigin, WriterMark};
-use crate::resource::{ADMISSION_KEY, TOKENS_KEY};
-
-const OPEN: &str = include_str!("open.lua");
+use crate::protocol::{AttachedRecord, FencingToken, ProcessIdentity, RecordOrigin, WriterMark};
+use crate::resource::{ADMISSION_KEY, FLOOR_KEY, NO_LOCK, TOKENS_KEY};
 
 /// Which script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,25 +20,42 @@ pub(crate) enum ScriptKind {
     Read,
     WriteRecord,
     ForgetTokens,
+    Rights,
     /// An operator says that no lock was held. It is loaded when it is called.
     Open,
 }
 
 impl ScriptKind {
-    /// All of them in their order, each with its text.
-    pub(crate) const ALL: [(Self, &'static str); 7] = [
-        (Self::Acquire, include_str!("acquire.lua")),
-        (Self::Extend, include_str!("extend.lua")),
-        (Self::Release, include_str!("release.lua")),
-        (Self::Read, include_str!("read.lua")),
-        (Self::WriteRecord, include_str!("write_record.lua")),
-        (Self::ForgetTokens, include_str!("forget_tokens.lua")),
-        (Self::Open, OPEN),
+    /// All of them in their order.
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Acquire,
+        Self::Extend,
+        Self::Release,
+        Self::Read,
+        Self::WriteRecord,
+        Self::ForgetTokens,
+        Self::Rights,
+        Self::Open,
     ];
+
+    /// In Lua.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::Acquire => include_str!("acquire.lua"),
+            Self::Extend => include_str!("extend.lua"),
+            Self::Release => include_str!("release.lua"),
+            Self::Read => include_str!("read.lua"),
+            Self::WriteRecord => include_str!("write_record.lua"),
+            Self::ForgetTokens => include_str!("forget_tokens.lua"),
+            Self::Rights => include_str!("rights.lua"),
+            Self::Open => include_str!("open.lua"),
+        }
+    }
 
     /// By which it is called.
     pub(crate) fn hash(self) -> &'static str {
-        static SCRIPTS: LazyLock<[Script; 7]> = LazyLock::new(|| ScriptKind::ALL.map(|(_, text)| Script::new(text)));
+        static SCRIPTS: LazyLock<[Script; 8]> =
+            LazyLock::new(|| ScriptKind::ALL.map(|script| Script::new(script.text())));
         SCRIPTS.get(self as usize).map(Script::get_hash).unwrap_or_default()
     }
 }
@@ -49,12 +64,29 @@ impl ScriptKind {
 pub(crate) fn load() -> &'static Pipeline {
     static LOADING: LazyLock<Pipeline> = LazyLock::new(|| {
         let mut loading = Pipeline::new();
-        for (_, text) in ScriptKind::ALL.into_iter().filter(|(kind, _)| *kind != ScriptKind::Open) {
-            loading.cmd("SCRIPT").arg("LOAD").arg(text).ignore();
+        for script in ScriptKind::ALL.into_iter().filter(|script| *script != ScriptKind::Open) {
+            loading.cmd("SCRIPT").arg("LOAD").arg(script.text()).ignore();
         }
         loading
     });
     &LOADING
+}
+
+/// Nothing is ever stored under it.
+const NO_KEY: &str = "redquorum:rights";
+
+/// The command that finds out which rights are missing, where the scripts are loaded.
+pub(crate) fn call_rights() -> Cmd {
+    let mut command = Cmd::new();
+    command.arg("EVALSHA").arg(ScriptKind::Rights.hash()).arg(0).arg(NO_KEY);
+    command
+}
+
+/// The commands that find it out at any time: the server may have lost its scripts.
+pub(crate) fn rights() -> Pipeline {
+    let mut commands = Pipeline::new();
+    commands.cmd("SCRIPT").arg("LOAD").arg(ScriptKind::Rights.text()).add_command(call_rights());
+    commands
 }
 
 /// Words as they are encoded.
@@ -73,6 +105,8 @@ pub(crate) struct RecordWrite {
     pub(crate) wait_ms: Option<u64>,
     /// Its order, or the least of it where it waits from now.
     pub(crate) order: u64,
+    /// The least and the most of the floor where it waits from now (P13), in microseconds since 2025.
+    pub(crate) floor_us: (u64, u64),
 }
 
 /// The command that acquires these locks on an instance with this record.
@@ -128,20 +162,23 @@ pub(crate) fn release<'a>(commands: &mut Encoder<'_>, claims: impl ExactSizeIter
     });
 }
 
-/// The command that removes some of the tokens that are older than `retention`, from this score on (P13).
-pub(crate) fn forget_tokens(retention: Duration, from: &str) -> Cmd {
+/// The command that forgets some of the tokens that are older than `retention` by a clock that shows `wall_us` (P13).
+pub(crate) fn forget_tokens(wall_us: u64, retention: Duration) -> Cmd {
+    let retention_us = millis(retention).saturating_mul(1_000);
+    let up_to = FencingToken::since_epoch_us(wall_us).saturating_sub_unsigned(retention_us);
     let mut command = Cmd::new();
-    command.arg("EVALSHA").arg(ScriptKind::ForgetTokens.hash()).arg(0).arg(millis(retention)).arg(from);
+    command.arg("EVALSHA").arg(ScriptKind::ForgetTokens.hash()).arg(0).arg(up_to).arg(retention_us).arg(NO_LOCK);
     command
 }
 
 /// The command that writes an admission record if `found` is still there (P15).
 pub(crate) fn write_record(found: &[u8], identity: &ProcessIdentity, write: RecordWrite) -> Cmd {
-    let RecordWrite { longest_ttl_ms, origin, vote_from_ms, wait_ms, order } = write;
+    let RecordWrite { longest_ttl_ms, origin, vote_from_ms, wait_ms, order, floor_us } = write;
     let mut command = Cmd::new();
     command.arg("EVALSHA").arg(ScriptKind::WriteRecord.hash()).arg(1).arg(ADMISSION_KEY);
     command.arg(found).arg(identity.as_str()).arg(longest_ttl_ms).arg(origin.word());
     command.arg(vote_from_ms).arg(wait_ms.map(|ms| ms.to_string()).unwrap_or_default()).arg(order);
+    command.arg(floor_us.0).arg(floor_us.1);
     command
 }
 
@@ -149,9 +186,10 @@ pub(crate) fn write_record(found: &[u8], identity: &ProcessIdentity, write: Reco
 /// is loaded with them, as it is hardly ever called.
 pub(crate) fn open(identity: &ProcessIdentity, longest_ttl_ms: u64, channel: &str, writes: bool) -> Pipeline {
     let mut commands = redis::pipe();
-    commands.cmd("SCRIPT").arg("LOAD").arg(OPEN);
-    commands.cmd("EVALSHA").arg(ScriptKind::Open.hash()).arg(2).arg(ADMISSION_KEY).arg(TOKENS_KEY);
+    commands.cmd("SCRIPT").arg("LOAD").arg(ScriptKind::Open.text());
+    commands.cmd("EVALSHA").arg(ScriptKind::Open.hash()).arg(3).arg(ADMISSION_KEY).arg(TOKENS_KEY).arg(FLOOR_KEY);
     commands.arg(identity.as_str()).arg(longest_ttl_ms).arg(channel).arg(if writes { "write" } else { "look" });
+    commands.arg(NO_LOCK);
     commands
 }
 

@@ -1,17 +1,20 @@
 -- Writes the first record of an instance that shows no trace of use, so that it votes at once (P15): an operator says that no lock was
 -- held. Whether there is a trace is seen in the same instant.
 --
--- KEYS  1 the record's key; 2 the tokens' key
--- ARGV  1 identity; 2 the longest ttl that it allows, in ms; 3 the channel of the calling client; 4 'write', or 'look' to write nothing
+-- KEYS  1 the record's key; 2 the tokens' key; 3 the floor's
+-- ARGV  1 identity; 2 the longest ttl that it allows, in ms; 3 the channel of the calling client; 4 'write', or 'look' to write nothing;
+--       5 the member of the tokens that is no lock's
 --
 -- {'unused'}, or what there is: {'record', the record}, {'token', of which lock}, {'listener', its channel}, {'flushed'}
 local record = redis.pcall('GET', KEYS[1])
 if record then
   return {'record', type(record) == 'string' and record or 'no string'}
 end
-local tokens = redis.pcall('ZRANGE', KEYS[2], 0, 0)
-if tokens.err or tokens[1] then
-  return {'token', tokens[1] or tokens.err}
+local tokens = redis.pcall('ZRANGE', KEYS[2], 0, 1)
+for _, lock in ipairs(tokens.err and {tokens.err} or tokens) do
+  if lock ~= ARGV[5] then
+    return {'token', lock}
+  end
 end
 local listeners = redis.pcall('PUBSUB', 'CHANNELS', 'redquorum:wake:*')
 if listeners.err then
@@ -21,6 +24,9 @@ for _, channel in ipairs(listeners) do
   if channel ~= ARGV[3] then
     return {'listener', channel}
   end
+end
+if redis.call('MGET', KEYS[3])[1] then
+  return {'token', KEYS[3]} -- there were tokens
 end
 local stats = redis.pcall('INFO', 'commandstats')
 if type(stats) == 'table' then

@@ -15,6 +15,8 @@
 -- Under the key is a sorted set. Its members are the readers' values, with their ends by this clock in ms as scores; marks of writers that
 -- wait, 'writer <ticket> <client>', with their ends below zero; and 'redquorum', inf: a set without that is another program's, and stays
 -- as it is. The key ends with the last of them, and is deleted when only 'redquorum' is left.
+--
+-- A full instance lets in no reader, and keeps those that it has: see acquire.lua.
 local READERS, LONGEST_MARK, LONGEST_VALUE = 'redquorum', 3000, 2048
 
 local time = redis.call('TIME')
@@ -61,10 +63,9 @@ local function settle(key)
   end
 end
 
+-- After the PEXPIRE a full server does not refuse the ZADD; and where that right is missing, nothing is set without an end.
 local function add(key, value, ttl, is_new)
-  if is_new then
-    redis.call('PEXPIRE', key, ttl) -- nothing is there yet: where this right is missing, nothing will be there without an end
-  end
+  redis.call('PEXPIRE', key, ttl, 'GT')
   redis.call('ZADD', key, 'GT', 'inf', READERS, number(now_ms + ttl), value)
   if is_new then
     redis.call('PEXPIRE', key, ttl)
@@ -94,6 +95,10 @@ local function read(key, value, ttl)
   local mark = ours and first_mark(key)
   if what == 'read' and not is_there and mark then
     return refusal(key, mark) -- P34
+  end
+  local may_add = what == 'renew' or redis.pcall('ZADD', key, 'XX', 'inf', READERS) -- changes nothing, and is refused if it is full
+  if type(may_add) == 'table' then
+    return may_add
   end
   add(key, value, ttl, not ours)
   return what == 'renew' and not is_there and 2 or 1

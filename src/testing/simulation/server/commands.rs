@@ -1,18 +1,19 @@
-//! The commands that this library sends, and what else its scripts need.
+//! The commands of a connection, and what those of scripts need besides data.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use super::data::{self, is_write, upper};
 use super::resp::Answer;
 use super::scripts::Call;
 use super::session::{Session, Tracking};
 use super::steps::{Said, Step, StepKind};
-use super::{MachineClock, State};
+use super::{Denial, MachineClock, State};
 use crate::clock::Clock;
 use crate::instance::redis::scripts::ScriptKind;
 use crate::protocol::{FencingToken, Instant};
 use crate::resource::{RESERVED, TOKENS_KEY};
-use crate::testing::mirror::store::WrongType;
 
 const OK: Answer = Answer::Simple("OK");
 
@@ -34,11 +35,7 @@ impl State {
         let names = upper.each_ref().map(Cow::as_ref);
         let names = names.get(..words.len()).unwrap_or(&names);
         let (carried_out, steps) = (self.requests, self.step_count());
-        let answer = self.answer(number, names, words, wall_us).unwrap_or_else(|| {
-            let what: Vec<String> = words.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
-            self.odd_commands.push(what.join(" "));
-            Answer::Error("ERR unknown command".to_owned())
-        });
+        let answer = self.answer(number, names, words, wall_us).unwrap_or_else(|| self.not_understood(words));
         if self.requests != carried_out && self.faults.loses_reply() {
             self.disconnect(number);
         }
@@ -56,6 +53,9 @@ impl State {
     }
 
     fn answer(&mut self, number: u64, names: &[&[u8]], words: &[&[u8]], wall_us: u64) -> Option<Answer> {
+        if let Some(denied) = names.first().and_then(|name| self.denies(name)) {
+            return Some(denied);
+        }
         let session = self.sessions.get_mut(&number)?;
         if self.denies_tracking && matches!((names, words), ([b"CLIENT", _], [_, b"TRACKING", ..])) {
             return Some(Answer::Error(
@@ -65,26 +65,6 @@ impl State {
         Some(match (names, words) {
             ([b"EVALSHA", _], [_, hash, count, rest @ ..]) => return self.evalsha(hash, count, rest, wall_us),
             ([b"SCRIPT", b"LOAD"], [_, _, text]) => return self.load_script(text),
-            ([b"GET", _], [_, key]) => self.read(number, key),
-            ([b"MGET", ..], [_, keys @ ..]) => Answer::List(keys.iter().map(|key| self.read(number, key)).collect()),
-            ([b"ZSCORE", ..], [_, key, member]) => match self.store.score(key, member) {
-                Ok(score) => score.map_or(Answer::Nothing, |score| Answer::bytes(score.to_string())),
-                Err(WrongType) => wrong_type(),
-            },
-            ([b"ZRANGE", ..], [_, key, ..]) if self.store.get(key).is_some() => wrong_type(),
-            ([b"ZRANGE", ..], [_, key, b"0", last]) => {
-                let names = self.store.scores(key).into_iter().take(integer(last)? as usize + 1);
-                Answer::List(names.map(|(name, _)| Answer::bytes(name)).collect())
-            }
-            ([b"PTTL", _], [_, key]) => {
-                let left = self.store.ttl(key, Instant::from_nanos(wall_us.saturating_mul(1_000)));
-                let missing = if self.store.get(key).is_some() { -1 } else { -2 };
-                Answer::Number(left.map_or(missing, |left| i64::try_from(left.as_millis()).unwrap_or(i64::MAX)))
-            }
-            ([b"TIME"], _) => {
-                let part = |number: u64| Answer::bytes(number.to_string());
-                Answer::List(vec![part(wall_us / 1_000_000), part(wall_us % 1_000_000)])
-            }
             ([b"PING"], _) => Answer::Simple("PONG"),
             ([b"HELLO", version @ ..], _) => {
                 session.is_resp3 = version.first().map_or(session.is_resp3, |version| *version == b"3");
@@ -104,22 +84,95 @@ impl State {
                 Answer::Push(vec![Answer::bytes("subscribe"), Answer::bytes(channel), count])
             }
             ([b"PUBLISH", _], [_, channel, message]) => Answer::number(self.publish(channel, message)),
-            _ => return self.plain(names, words, wall_us),
+            _ => return self.on_data(number, words, wall_us),
         })
     }
 
-    /// GET, and an element of MGET; a connection that requested it gets pushes of changes of what it reads.
-    fn read(&mut self, number: u64, key: &[u8]) -> Answer {
+    /// A command on data. What of it belongs to a plain acquire is noted.
+    fn on_data(&mut self, number: u64, words: &[&[u8]], wall_us: u64) -> Option<Answer> {
+        let mut steps = Vec::new();
+        match words {
+            [b"GET" | b"MGET", keys @ ..] => keys.iter().for_each(|key| self.note_read(number, key, wall_us)),
+            [b"SET", key, value, b"NX", b"GET", b"PX", ttl] => {
+                self.requests.acquire += 1;
+                let step = Step::new(StepKind::Set, key, value, Said::No, self.key_state(key, value, wall_us));
+                steps.push(Step { ttl: Duration::from_millis(integer(ttl)?), ..step });
+            }
+            [b"ZADD", key, b"GT", b"CH", tokens @ ..] if *key == TOKENS_KEY.as_bytes() => {
+                if self.faults.claimed.is_some() {
+                    return Some(Answer::Number(0));
+                }
+                for pair in tokens.chunks_exact(2) {
+                    let [score, lock] = pair else { continue };
+                    let step = Step::new(StepKind::Token, lock, &[], Said::No, self.key_state(lock, &[], wall_us));
+                    steps.push(Step { token: FencingToken::from_wire(score), ..step });
+                }
+            }
+            _ => {}
+        }
+        let refusal = words.first().filter(|name| is_write(name)).and_then(|_| self.refuses_writes());
+        if refusal.is_some() {
+            return refusal;
+        }
+        let answer = data::carry_out(&mut self.store, words, wall_us)?;
+        for step in steps {
+            let after = self.key_state(&step.key, &step.value, wall_us);
+            let is_done = match step.kind {
+                StepKind::Token => step.before.token < step.token && after.token == step.token,
+                _ => answer == Answer::Nothing,
+            };
+            let said = if is_done { Said::Yes } else { Said::No };
+            self.note(Step { said, after, ..step });
+        }
+        Some(answer)
+    }
+
+    /// A connection that requested it gets pushes of changes of what it reads.
+    fn note_read(&mut self, number: u64, key: &[u8], wall_us: u64) {
         let tracking = self.sessions.get(&number).and_then(|session| session.tracking);
         let is_tracked = tracking.is_some_and(|tracking| tracking.caching || !tracking.opt_in);
         if is_tracked {
             self.readers.entry(key.to_vec()).or_default().insert(number);
         }
         if self.is_watched() && !key.starts_with(RESERVED) {
-            let step = Step::new(StepKind::Read, key, &[], Said::Other, self.key_state(key));
-            self.note(step);
+            let there = self.key_state(key, &[], wall_us);
+            self.note(Step { after: there.clone(), ..Step::new(StepKind::Read, key, &[], Said::Other, there) });
         }
-        self.store.get(key).map_or(Answer::Nothing, Answer::bytes)
+    }
+
+    /// A command that a script calls.
+    pub(super) fn call(&mut self, words: &[&[u8]], wall_us: u64) -> Answer {
+        let name = words.first().map(|name| upper(name)).unwrap_or_default();
+        if let Some(denied) = self.denies(&name) {
+            return denied;
+        }
+        if is_write(&name) {
+            if let Some(refused) = self.refuses_writes() {
+                return refused;
+            }
+            self.has_written = true;
+        }
+        let answer = match (&*name, words) {
+            (b"PUBLISH", [_, channel, message]) => Some(Answer::number(self.publish(channel, message))),
+            (b"PUBSUB", [_, b"CHANNELS", pattern]) => pattern.strip_suffix(b"*").map(|start| self.channels(start)),
+            (b"INFO", [_, section]) => Some(self.process.section(section)),
+            _ => data::carry_out(&mut self.store, words, wall_us),
+        };
+        answer.unwrap_or_else(|| self.not_understood(words))
+    }
+
+    /// Names the command for the test that looks.
+    fn not_understood(&mut self, words: &[&[u8]]) -> Answer {
+        let what: Vec<String> = words.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+        self.odd_commands.push(what.join(" "));
+        Answer::Error("ERR unknown command".to_owned())
+    }
+
+    /// Those with this beginning that some connection is subscribed to.
+    fn channels(&self, start: &[u8]) -> Answer {
+        let channels = self.sessions.values().flat_map(|session| &session.channels);
+        let channels: BTreeSet<_> = channels.filter(|channel| channel.starts_with(start)).collect();
+        Answer::List(channels.into_iter().map(Answer::bytes).collect())
     }
 
     /// PUBLISH: to how many connections it was pushed, those that are subscribed now. It is not stored.
@@ -133,25 +186,6 @@ impl State {
         reached
     }
 
-    /// Carries out a command of a plain acquire as it is sent by the library; `None` if it is none.
-    fn plain(&mut self, names: &[&[u8]], words: &[&[u8]], wall_us: u64) -> Option<Answer> {
-        let answer = match (names, words) {
-            ([b"SET", _], [_, key, value, b"NX", b"GET", b"PX", ttl]) => {
-                self.requests.acquire += 1;
-                self.set_if_absent(key, value, integer(ttl)?, wall_us)
-            }
-            ([b"ZADD", _], [_, key, b"GT", b"CH", tokens @ ..]) if *key == TOKENS_KEY.as_bytes() => {
-                let tokens: Option<Vec<(&[u8], u64)>> = tokens.chunks(2).map(token).collect();
-                self.raise(&tokens?)
-            }
-            // A name that is no lock's (`forget_tokens.rs`): it changes nothing here.
-            ([b"ZADD", _], [_, key, b"0", _]) if *key == TOKENS_KEY.as_bytes() => Ok(Answer::Number(0)),
-            ([b"GETRANGE", _], [_, key, b"0", last]) => self.beginning(key, integer(last)?),
-            _ => return None,
-        };
-        Some(answer.unwrap_or_else(|WrongType| wrong_type()))
-    }
-
     /// Why it takes no writes, if so.
     pub(super) fn refuses_writes(&self) -> Option<Answer> {
         let readonly = "READONLY You can't write against a read only replica.";
@@ -159,55 +193,22 @@ impl State {
         refusal.map(Answer::Error)
     }
 
-    /// What was there.
-    fn set_if_absent(&mut self, key: &[u8], value: &[u8], ttl_ms: u64, wall_us: u64) -> Result<Answer, WrongType> {
-        if let Some(refused) = self.refuses_writes() {
-            return Ok(refused);
-        }
-        let now = Instant::from_nanos(wall_us.saturating_mul(1_000));
-        let ttl = Duration::from_millis(ttl_ms);
-        let before = self.key_state(key);
-        let is_set = self.store.set_if_absent(key, value, Some(now.saturating_add(ttl)));
-        let said = if is_set { Said::Yes } else { Said::No };
-        self.note(Step { ttl, ..Step::new(StepKind::Set, key, value, said, before) });
-        match self.store.get(key) {
-            _ if is_set => Ok(Answer::Nothing),
-            Some(there) => Ok(Answer::bytes(there)),
-            None => Err(WrongType),
-        }
-    }
-
-    fn beginning(&self, key: &[u8], last: u64) -> Result<Answer, WrongType> {
-        match self.store.get(key) {
-            Some(value) => Ok(Answer::bytes(value.iter().take(last as usize + 1).copied().collect::<Vec<u8>>())),
-            None if self.store.contains(key) => Err(WrongType),
-            None => Ok(Answer::bytes("")),
-        }
-    }
-
-    /// How many of them are larger than what was stored.
-    fn raise(&mut self, tokens: &[(&[u8], u64)]) -> Result<Answer, WrongType> {
-        if let Some(refused) = self.refuses_writes() {
-            return Ok(refused);
-        }
-        let mut raised = 0;
-        for (member, token_us) in tokens {
-            let token = FencingToken::from_wire(token_us.to_string().as_bytes()).map_or(0.0, FencingToken::to_score);
-            let stored = self.store.score(TOKENS_KEY.as_bytes(), member)?;
-            let (before, count) = (self.key_state(member), raised);
-            if self.faults.claimed.is_none() && stored.is_none_or(|stored| stored < token) {
-                self.store.set_score(TOKENS_KEY.as_bytes(), member, token)?;
-                raised += 1;
+    /// Why it does not carry out a command with this name, if it is denied.
+    fn denies(&self, name: &[u8]) -> Option<Answer> {
+        let words = match self.denial? {
+            Denial::Memory if !self.has_written && matches!(name, b"SET" | b"ZADD") => {
+                "OOM command not allowed when used memory > 'maxmemory'.".to_owned()
             }
-            let token = FencingToken::from_wire(token_us.to_string().as_bytes());
-            let said = if raised > count { Said::Yes } else { Said::No };
-            self.note(Step { token, ..Step::new(StepKind::Token, member, &[], said, before) });
-        }
-        Ok(Answer::Number(raised))
+            Denial::Right(denied) if denied.as_bytes() == name => {
+                format!("NOPERM this user has no permissions to run the '{}' command", denied.to_ascii_lowercase())
+            }
+            _ => return None,
+        };
+        Some(Answer::Error(words))
     }
 
     fn load_script(&mut self, text: &[u8]) -> Option<Answer> {
-        let (script, _) = ScriptKind::ALL.into_iter().find(|(_, known)| known.as_bytes() == text)?;
+        let script = ScriptKind::ALL.into_iter().find(|known| known.text().as_bytes() == text)?;
         self.scripts.insert(script.hash(), script);
         Some(Answer::bytes(script.hash()))
     }
@@ -215,23 +216,16 @@ impl State {
     fn evalsha(&mut self, hash: &[u8], count: &[u8], rest: &[&[u8]], wall_us: u64) -> Option<Answer> {
         let known = std::str::from_utf8(hash).ok().and_then(|hash| self.scripts.get(hash).copied());
         let Some(script) = known else { return Some(Answer::Error("NOSCRIPT No matching script".to_owned())) };
-        if let Some(refused) = self.refuses_writes() {
+        if self.interpreter.is_none()
+            && let Some(refused) = self.refuses_writes()
+        {
             return Some(refused);
         }
         let (keys, args) = rest.split_at_checked(integer(count)? as usize)?;
-        Call { keys, args, wall_us }.run(script, self)
+        let answer = Call { script, keys, args, wall_us }.run(self);
+        self.has_written = false;
+        answer
     }
-}
-
-fn wrong_type() -> Answer {
-    Answer::Error("WRONGTYPE Operation against a key holding the wrong kind of value".to_owned())
-}
-
-/// A word in capital letters: most are already, and the hash of a script is none that matters.
-fn upper(word: &[u8]) -> Cow<'_, [u8]> {
-    const LONGEST_NAME: usize = 16;
-    let is_name = word.len() <= LONGEST_NAME && word.iter().any(u8::is_ascii_lowercase);
-    if is_name { word.to_ascii_uppercase().into() } else { word.into() }
 }
 
 fn client(session: &mut Session, what: &[u8], options: &[&[u8]]) -> Option<Answer> {
@@ -250,12 +244,6 @@ fn client(session: &mut Session, what: &[u8], options: &[&[u8]]) -> Option<Answe
 /// Whether another connection may be served before the next command of this one: behind what a plain acquire sets.
 pub(super) fn may_be_interrupted(words: &[&[u8]]) -> bool {
     matches!(words, [b"SET", key, ..] if !key.starts_with(RESERVED))
-}
-
-/// A member of the tokens, and its score.
-fn token<'a>(words: &[&'a [u8]]) -> Option<(&'a [u8], u64)> {
-    let [score, member] = words else { return None };
-    Some((member, integer(score)?))
 }
 
 pub(in crate::testing::simulation) fn integer(word: &[u8]) -> Option<u64> {

@@ -42,6 +42,9 @@ impl Process {
                 let role = if self.is_master { "master" } else { "slave" };
                 write!(text, "# Replication\r\nrole:{role}\r\nmaster_replid:{}\r\n", self.replication_id)
             }
+            b"commandstats" if self.flushes > 0 => {
+                write!(text, "# Commandstats\r\ncmdstat_flushall:calls={},usec=1\r\n", self.flushes)
+            }
             b"memory" => write!(text, "# Memory\r\nmaxmemory:0\r\nmaxmemory_policy:noeviction\r\n"),
             _ => Ok(()),
         };

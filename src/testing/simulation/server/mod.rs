@@ -1,9 +1,10 @@
 //! A server in the process with which its clients exchange bytes, as with Redis, over any stream.
 //!
-//! It knows the commands that this library sends, recognises the library's scripts by their hashes, and
-//! pushes to tracking and subscribed connections. Its data has the time of its own wall clock.
+//! It knows the commands that this library sends, and its scripts. Their Lua is run by an [`Interpreter`], where a test gives it one, else
+//! their mirror takes its place. It pushes to tracking and subscribed connections. Its data has the time of its own wall clock.
 
 mod commands;
+mod data;
 mod info;
 mod resp;
 mod scripts;
@@ -11,7 +12,9 @@ mod session;
 mod steps;
 
 pub(super) use self::commands::integer;
+pub use self::resp::Answer;
 pub(super) use self::resp::{Input, read};
+pub use self::scripts::{Called, Interpreter, ScriptCall};
 pub use self::steps::{KeyState, Said, Step, StepKind};
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,14 +22,15 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use redis::Arg;
 use tokio::sync::Notify;
 
 use self::info::{Ids, Process};
-use self::resp::Answer;
+use self::scripts::Call;
 use self::session::Session;
 use super::clock::MachineClock;
 use crate::clock::Clock;
-use crate::instance::redis::scripts::ScriptKind;
+use crate::instance::redis::scripts::{self as library, ScriptKind};
 use crate::protocol::{AdmissionRecord, FencingToken, Instant, ProcessIdentity, READERS, RecordOrigin};
 use crate::resource::{ADMISSION_KEY, RESERVED, TOKENS_KEY};
 use crate::testing::instance::Requests;
@@ -52,6 +56,15 @@ pub enum Data {
     Saved,
 }
 
+/// What a server denies its clients while it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denial {
+    /// Memory: what may need more of it is refused, but in a script that has written before.
+    Memory,
+    /// The right to this command.
+    Right(&'static str),
+}
+
 #[derive(Debug)]
 struct State {
     store: Store,
@@ -65,12 +78,16 @@ struct State {
     requests: Requests,
     /// The scripts that it was given, by their hashes.
     scripts: BTreeMap<&'static str, ScriptKind>,
+    interpreter: Option<Interpreter>,
     sessions: BTreeMap<u64, Session>,
     next_session: u64,
     /// The connections that get a push of the next change of a key.
     readers: BTreeMap<Vec<u8>, BTreeSet<u64>>,
     /// CLIENT TRACKING is denied to all users.
     denies_tracking: bool,
+    denial: Option<Denial>,
+    /// The script that runs has written something.
+    has_written: bool,
     commands: u64,
     /// Notified once so many commands were carried out.
     awaited: Vec<(u64, Arc<Notify>)>,
@@ -117,10 +134,13 @@ impl Server {
             faults: Faults::default(),
             requests: Requests::default(),
             scripts: BTreeMap::new(),
+            interpreter: None,
             sessions: BTreeMap::new(),
             next_session: 1,
             readers: BTreeMap::new(),
             denies_tracking: false,
+            denial: None,
+            has_written: false,
             commands: 0,
             awaited: Vec::new(),
             odd_commands: Vec::new(),
@@ -241,9 +261,27 @@ impl Server {
         let _ = self.with_data(|store, _| store.set_score(TOKENS_KEY.as_bytes(), lock, token.to_score()));
     }
 
+    /// A client whose clock shows `wall` has it forget the tokens that are older than `retention`.
+    pub fn forget_tokens(&self, wall: Duration, retention: Duration) {
+        let wall_us = u64::try_from(wall.as_micros()).unwrap_or(u64::MAX);
+        let command = library::forget_tokens(wall_us, retention);
+        let words = command.args_iter().skip(3).map(|word| if let Arg::Simple(word) = word { word } else { &[] });
+        let args: Vec<_> = words.collect();
+        let mut state = self.state();
+        let now = self.now();
+        state.store.expire(now);
+        let call = Call { script: ScriptKind::ForgetTokens, keys: &[], args: &args, wall_us: self.0.clock.wall_us() };
+        let _ = call.run(&mut state); // what it answers is told to clients only
+    }
+
     /// From now on no changes are pushed: no user has the right to CLIENT TRACKING.
     pub fn deny_tracking(&self) {
         self.state().denies_tracking = true;
+    }
+
+    /// From now on it denies its clients this, or nothing.
+    pub fn deny(&self, denial: Option<Denial>) {
+        self.state().denial = denial;
     }
 
     /// Waits until it has carried out so many commands more. The waiting task continues before the next one, where others may
@@ -336,6 +374,23 @@ impl Server {
         self.state().odd_commands.clone()
     }
 
+    /// What differs between its data and that of another server, by key.
+    #[must_use]
+    pub fn difference(&self, other: &Self) -> Option<String> {
+        self.with_data(|one, _| other.with_data(|other, _| one.difference(other)))
+    }
+
+    /// From now on it runs the scripts that it is given.
+    pub fn run_scripts_by(&self, interpreter: Interpreter) {
+        self.state().interpreter = Some(interpreter);
+    }
+
+    /// The longest ttl that its admission record allows.
+    #[must_use]
+    pub fn longest_ttl(&self) -> Option<Duration> {
+        self.state().longest_ttl()
+    }
+
     /// From now on it notes what it does.
     pub fn watch(&self) {
         self.state().steps = Some(Vec::new());
@@ -359,14 +414,6 @@ impl Server {
             };
             locks.flat_map(|key| of_key(key).into_iter().map(|value| (key.to_vec(), value))).collect()
         })
-    }
-
-    /// The connections that get pushes of what it forgets, as they were called when they were served.
-    #[must_use]
-    pub fn tracking(&self) -> Vec<u64> {
-        let state = self.state();
-        let tracking = state.sessions.values().filter(|session| session.tracking.is_some());
-        tracking.map(|session| session.tag).collect()
     }
 
     /// How many requests it has carried out.
@@ -396,6 +443,11 @@ impl State {
         self.readers.clear();
         self.process = Process::begin(&mut self.ids);
         self.load(data);
+    }
+
+    fn longest_ttl(&self) -> Option<Duration> {
+        let record = self.store.get(ADMISSION_KEY.as_bytes()).and_then(AdmissionRecord::from_wire);
+        record.map(|record| Duration::from_millis(record.longest_ttl_ms))
     }
 
     fn load(&mut self, data: Data) {

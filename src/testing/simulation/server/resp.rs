@@ -4,16 +4,24 @@ use std::io::Write;
 
 /// An answer, or what a server sends by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub enum Answer {
+    /// `OK`.
     Simple(&'static str),
+    /// The words of an error, its code first.
     Error(String),
+    /// A whole number.
     Number(i64),
+    /// A string.
     Bytes(Vec<u8>),
+    /// Nil.
     Nothing,
+    /// Several.
     List(Vec<Self>),
+    /// Names, with what each has.
     Map(Vec<(&'static str, Self)>),
     /// A text for people, as INFO gives.
     Text(String),
+    /// What was not asked for.
     Push(Vec<Self>),
 }
 

@@ -108,6 +108,15 @@ impl Server {
         self.state().sessions.remove(&number);
     }
 
+    /// Carries out one command, as of a connection that ends with it; the answer as it is sent.
+    #[must_use]
+    pub fn answer(&self, words: &[&[u8]]) -> Vec<u8> {
+        let mut state = self.state();
+        let (number, _) = state.connect(0);
+        state.carry_out(number, words, &self.0.clock);
+        state.sessions.remove(&number).map(|session| session.out).unwrap_or_default()
+    }
+
     async fn serve_session(
         &self,
         number: u64,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::State;
 use crate::protocol::{FencingToken, Instant, READERS};
 use crate::resource::TOKENS_KEY;
+use crate::testing::mirror::scripts::{floor, has_tombstone};
 
 /// The request for one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,8 +58,14 @@ pub struct KeyState {
     pub end: Option<Duration>,
     /// The token of the lock.
     pub token: Option<FencingToken>,
+    /// The largest token that the server has forgotten, if it counts (P13).
+    pub floor: Option<FencingToken>,
+    /// Whether a tombstone says that what is asked for was released (P6).
+    pub is_released: bool,
     /// Who reads, and until when by the server's wall clock in ms; of writers that wait less than zero.
     pub readers: Vec<(Vec<u8>, f64)>,
+    /// The longest ttl that the server's admission record allows (P29).
+    pub longest_ttl: Option<Duration>,
 }
 
 /// What one request did to one key.
@@ -134,7 +141,7 @@ impl State {
     }
 
     /// What is stored for a key; nothing without a judge.
-    pub(super) fn key_state(&self, key: &[u8]) -> KeyState {
+    pub(super) fn key_state(&self, key: &[u8], value: &[u8], wall_us: u64) -> KeyState {
         if !self.is_watched() {
             return KeyState::default();
         }
@@ -142,14 +149,16 @@ impl State {
         let stored = self.store.score(TOKENS_KEY.as_bytes(), key).ok().flatten();
         let token = stored.and_then(FencingToken::from_score);
         let readers = self.store.scores(key).into_iter().filter(|(member, _)| member != READERS).collect();
-        KeyState { value: self.store.get(key).map(<[u8]>::to_vec), end, token, readers }
+        let floor = floor(&self.store, wall_us);
+        let is_released = has_tombstone(&self.store, key, value).is_ok_and(|is_there| is_there);
+        let (value, longest_ttl) = (self.store.get(key).map(<[u8]>::to_vec), self.longest_ttl());
+        KeyState { value, end, token, floor, is_released, readers, longest_ttl }
     }
 
     /// Notes what has been carried out for a key.
     pub(super) fn note(&mut self, step: Step) {
         if self.is_watched() {
-            let step = Step { command: self.commands, after: self.key_state(&step.key), ..step };
-            self.steps.get_or_insert_default().push(step);
+            self.steps.get_or_insert_default().push(Step { command: self.commands, ..step });
         }
     }
 

@@ -7,7 +7,7 @@ use crate::world::World;
 
 impl World {
     /// Each client in turn.
-    pub(super) async fn check_kept(&self, clients: &[(usize, Redlock)]) {
+    pub(in crate::invariants) async fn check_kept(&self, clients: &[(usize, Redlock)]) {
         for (index, client) in clients {
             let Some(guard) = self.must_give("after a release", client.lock("kept").try_acquire().await) else {
                 continue;

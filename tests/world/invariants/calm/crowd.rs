@@ -9,7 +9,7 @@ use crate::world::World;
 const MANY: usize = 20;
 
 impl World {
-    pub(super) async fn check_crowd(&self, client: &Redlock) {
+    pub(in crate::invariants) async fn check_crowd(&self, client: &Redlock) {
         let wait = |number: usize| async move {
             let guard = client.lock("crowded").acquire().await?;
             let token = guard.fencing_token();

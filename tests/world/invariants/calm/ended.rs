@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redquorum::Redlock;
+use redquorum::{Guard, Redlock};
 use tokio::time::{sleep, timeout};
 
 use super::{MOMENTS, asks};
@@ -39,8 +39,8 @@ impl World {
         let (late, ended) =
             tokio::join!(client.lock("late").try_acquire(), timeout(SHUTDOWN * 2, client.shutdown(SHUTDOWN)));
         match ended {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => self.violate("a shutdown ends when all is well", format!("client {index}: {error}")),
+            Ok(Ok(left)) if left.is_empty() => {}
+            Ok(ended) => self.violate("a shutdown ends when all is well", format!("client {index}: {ended:?}")),
             Err(_) => self.violate("a shutdown ends in time", format!("client {index}")),
         }
         let left = self.lock_values().into_iter().find(|value| !before.contains(value));
@@ -48,11 +48,16 @@ impl World {
             let what = format!("client {index}: {:?}", String::from_utf8_lossy(&value));
             self.violate("a shutdown leaves no key behind", what);
         }
-        if let Some(guard) = held.ok().filter(|guard| guard.is_valid()) {
-            self.violate("no lease outlives a shutdown", format!("client {index}: {guard:?}"));
-        }
+        self.check_ended_with_client(index, held.ok());
         if let Ok(guard) = late {
             self.violate("no lock is given after a shutdown", format!("client {index}: {guard:?}"));
+        }
+    }
+
+    /// What a client gave that is shut down.
+    pub(in crate::invariants) fn check_ended_with_client(&self, index: usize, held: Option<Guard>) {
+        if let Some(guard) = held.filter(|guard| guard.is_valid()) {
+            self.violate("no lease outlives a shutdown", format!("client {index}: {guard:?}"));
         }
     }
 

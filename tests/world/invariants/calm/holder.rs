@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redquorum::Redlock;
+use redquorum::{Guard, Redlock};
 use tokio::time::sleep;
 
 use super::{MOMENTS, asks};
@@ -12,7 +12,7 @@ use crate::world::World;
 const SETTLED: Duration = Duration::from_millis(20);
 
 impl World {
-    pub(super) async fn check_holder(&self, one: &Redlock, other: &Redlock) {
+    pub(in crate::invariants) async fn check_holder(&self, one: &Redlock, other: &Redlock) {
         let ask = |client: &Redlock| asks(client, "mine", Some("calm"));
         let Some(first) = self.must_give("of a holder", ask(one).await) else { return };
         let Some(second) = self.must_give("entered again", ask(one).await) else { return };
@@ -31,9 +31,14 @@ impl World {
             }
             sleep(SETTLED).await;
         }
-        if !second.is_valid() {
-            self.violate("a refused try of its holder elsewhere leaves a lock as it is", format!("{second:?}"));
-        }
+        self.check_left_as_it_is(&second);
         let _ = second.release().await;
+    }
+
+    /// After tries of its holder elsewhere.
+    pub(in crate::invariants) fn check_left_as_it_is(&self, guard: &Guard) {
+        if !guard.is_valid() {
+            self.violate("a refused try of its holder elsewhere leaves a lock as it is", format!("{guard:?}"));
+        }
     }
 }

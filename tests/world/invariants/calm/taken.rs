@@ -9,7 +9,7 @@ use crate::world::World;
 const NAME: &str = "taken";
 
 impl World {
-    pub(super) async fn check_taken_away(&self, one: &Redlock, other: &Redlock) {
+    pub(in crate::invariants) async fn check_taken_away(&self, one: &Redlock, other: &Redlock) {
         let Some(first) = self.must_give("to be seen", one.lock(NAME).try_acquire().await) else { return };
         let Some(former) = self.seen_by(other, one).await else { return };
         let _ = first.release().await;

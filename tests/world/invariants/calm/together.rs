@@ -131,6 +131,13 @@ impl World {
         Some(())
     }
 
+    /// An observer sees now who was given the lead then.
+    pub(in crate::invariants) fn check_observed_since(&self, since: Duration) {
+        if now() > since + self.scenario.ttl / 3 + self.scenario.instance_timeout {
+            self.violate("observers see a leader in time", format!("after {:?}", now() - since));
+        }
+    }
+
     /// The leader is who was given the lead, and a user that observes sees the next.
     async fn check_leaders(&self, one: &Redlock, other: &Redlock) -> Option<()> {
         let (here, there) = (one.election("leader"), other.election("leader"));
@@ -154,10 +161,7 @@ impl World {
         if (seen.info.as_str(), seen.token) != ("other", second.fencing_token()) || seen.token <= token {
             self.violate("a leader is shown under its token", format!("{second:?}: {seen:?}"));
         }
-        let within = self.scenario.ttl / 3 + self.scenario.instance_timeout;
-        if now() > since + within {
-            self.violate("observers see a leader in time", format!("after {:?}", now() - since));
-        }
+        self.check_observed_since(since);
         // The next is of the same client, and another leader all the same.
         let resign = async {
             sleep(WHILE / 2).await;
