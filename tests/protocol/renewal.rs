@@ -81,42 +81,33 @@ fn instances_that_were_seen_without_the_key_count_once_each_and_with_those_that_
         }
         assert!(!lease.no_quorum_has_key(), "{quorum:?}: the same ones");
         let mut by_look = lease.clone();
-        by_look.note_missing(spare[0], at(302));
+        by_look.note_missing(spare[0], at(300));
         assert!(by_look.no_quorum_has_key(), "{quorum:?}");
         lease.note_reply(spare[0], &Reply::Repaired, at(300), at(301));
         assert!(lease.no_quorum_has_key(), "{quorum:?}");
     }
 }
 
-/// Two of three may have been away together unless the second is known to have had the key after the first
-/// had it again: it was asked when that had answered.
-///
-/// Counter-example: an extend began at 186 ms and set the key of one instance again at 209 ms. Another one had carried it out
-/// before, and lost its key at 200 ms.
+/// An instance is missing from the request whose answer says so to the answer that shows the key.
 #[test]
-fn absences_count_together_unless_one_was_over_before_the_other_can_have_begun() {
+fn absences_count_together_unless_one_was_over_before_the_other_was_asked() {
     let quorum = Quorum::majority(3).unwrap();
     let [first, second] = [InstanceId::new(0), InstanceId::new(1)];
     for (seen, asked_first, asked_second, counts) in [
-        (299, Some(300), Some(310), false),
-        (300, Some(300), Some(310), true), // both sent at once: who knows which came first
-        (301, Some(300), Some(310), true),
-        (299, Some(300), Some(309), true), // the answer was on its way
-        (299, Some(300), Some(300), true), // one round
-        (299, Some(300), None, true),
-        (299, None, Some(310), true),
-        (299, Some(305), Some(310), true),
-        (299, Some(305), Some(315), false),
+        (299, Some(300), 310, false),
+        (299, Some(300), 309, true), // the answer was on its way
+        (299, Some(300), 299, true),
+        (300, Some(300), 310, true), // both sent at once: who knows which came first
+        (301, Some(300), 310, true),
+        (299, None, 310, true),
     ] {
         let mut lease = lease_of(quorum);
         lease.note_missing(first, at(seen));
-        for (id, asked) in [(first, asked_first), (second, asked_second)] {
-            if let Some(asked) = asked {
-                lease.note_reply(id, &Reply::Granted, at(asked), at(asked + 10));
-            }
+        if let Some(asked) = asked_first {
+            lease.note_reply(first, &Reply::Granted, at(asked), at(asked + 10));
         }
-        lease.note_missing(second, at(331));
-        assert_eq!(lease.no_quorum_has_key(), counts, "{seen} {asked_first:?} {asked_second:?}");
+        lease.note_missing(second, at(asked_second));
+        assert_eq!(lease.no_quorum_has_key(), counts, "{seen} {asked_first:?} {asked_second}");
     }
 }
 
@@ -141,26 +132,19 @@ fn a_repair_counts_although_a_later_answer_of_its_instance_was_taken_in_first() 
     }
 }
 
-/// The same, where the one that is heard late has lost its key once more by then: the absence of the first is not forgotten before.
+/// By then a quorum has confirmed a round.
 #[test]
-fn a_repair_that_is_taken_in_late_counts_beside_one_that_was_over_already() {
-    let mut lease = lease_of(Quorum::majority(3).unwrap());
-    let [first, second, third] = [0, 1, 2].map(InstanceId::new);
-    for id in [first, second, third] {
-        lease.note_reply(id, &Reply::Granted, at(100), at(101));
+fn what_was_over_before_a_round_that_a_quorum_confirmed_counts_no_more() {
+    for (confirmed_at, counts) in [(202, true), (203, false)] {
+        let mut lease = lease_of(Quorum::majority(3).unwrap());
+        let [first, second, third] = [0, 1, 2].map(InstanceId::new);
+        lease.note_reply(first, &Reply::Repaired, at(200), at(203));
+        for id in [first, third] {
+            lease.note_reply(id, &Reply::Granted, at(confirmed_at), at(confirmed_at + 3));
+        }
+        lease.note_reply(second, &Reply::Repaired, at(200), at(confirmed_at + 4)); // in the same round, and late
+        assert_eq!(lease.no_quorum_has_key(), counts, "{confirmed_at}");
     }
-    lease.note_reply(first, &Reply::Repaired, at(200), at(203));
-    lease.note_reply(third, &Reply::Granted, at(200), at(203));
-    for id in [first, second, third] {
-        lease.note_reply(id, &Reply::Granted, at(210), at(213));
-    }
-    lease.note_missing(second, at(220));
-    for id in [first, third] {
-        lease.note_present(id, at(220), at(223));
-    }
-    assert!(!lease.no_quorum_has_key());
-    lease.note_reply(second, &Reply::Repaired, at(200), at(204));
-    assert!(lease.no_quorum_has_key());
 }
 
 #[test]
@@ -189,8 +173,8 @@ fn an_instance_that_is_repaired_again_and_again_counts_once() {
         lease.note_reply(second, &Reply::Granted, at(sent), at(sent + 15));
         assert!(!lease.no_quorum_has_key(), "{sent}");
     }
-    lease.note_missing(second, at(400));
-    assert!(lease.no_quorum_has_key(), "it may have lost the key before the other had it again");
+    lease.note_missing(second, at(344));
+    assert!(lease.no_quorum_has_key(), "it was without the key before the other had answered");
 }
 
 /// Counter-example: two of five were refused in one extend round, a third in the next; neither round was
@@ -213,7 +197,7 @@ fn what_one_round_has_shown_counts_in_the_next() {
 /// Counter-example: one of three was cut off when the lease was acquired, and came back as another one was cut off for longer than a
 /// ttl. The lease was renewed on two at every moment, and lost when the third came back and had its key set again.
 #[test]
-fn an_absence_that_is_found_late_does_not_reach_back_over_rounds_that_a_quorum_confirmed() {
+fn an_absence_that_is_found_late_does_not_reach_back_over_the_time_in_which_nobody_was_asked() {
     for instances in [3, 5] {
         let quorum = Quorum::majority(instances).unwrap();
         let spare = instances - quorum.votes();
@@ -235,10 +219,29 @@ fn an_absence_that_is_found_late_does_not_reach_back_over_rounds_that_a_quorum_c
             for id in InstanceId::all(instances).filter(|id| !there_then(id.index())) {
                 lease.note_reply(id, &Reply::Repaired, at(1_000), at(1_001));
             }
-            // A round that has set keys again shows no quorum that had them.
-            assert_eq!(lease.no_quorum_has_key(), rounds == 1, "{instances} instances, {rounds} rounds");
+            assert!(!lease.no_quorum_has_key(), "{instances} instances, {rounds} rounds");
         }
     }
+}
+
+/// Counter-example: the links of a client were cut one after the other, each for longer than a ttl. A renewal set the key again on
+/// one of three and found it on the second; the third came back without it before the next one. At every moment two had it.
+#[test]
+fn a_lease_lives_whose_links_are_cut_one_after_the_other() {
+    let quorum = Quorum::majority(3).unwrap();
+    let mut lease = lease_of(quorum);
+    for turn in 1..50 {
+        let (now, back) = (turn * 300, usize::try_from(turn % 3).unwrap());
+        let mut round = lease.begin_extend(quorum, terms(), at(now)).unwrap();
+        // The one behind it is cut off.
+        for (place, reply) in [(back, Reply::Repaired), ((back + 2) % 3, Reply::Granted)] {
+            round.on_reply(InstanceId::new(place), reply, at(now + 10));
+        }
+        lease.note_replies(&round);
+        assert!(!lease.no_quorum_has_key(), "turn {turn}");
+        assert!(lease.settle(&mut round, at(now + 10)));
+    }
+    assert!(lease.absent().len() <= 1, "what is past is forgotten");
 }
 
 #[test]
@@ -284,52 +287,20 @@ fn a_lease_rests_on_those_that_granted_the_last_round_that_won_and_have_it_since
 /// What an instance said to a request that was sent at one time, and answered at another.
 type Answer = (usize, (u64, u64), Said);
 
-/// For how long an instance may have been away that said so at this place.
-#[derive(Clone, Copy)]
-struct Away {
-    place: usize,
-    begun: u64,
-}
-
-impl Away {
-    /// When it was back, by so many of the answers.
-    fn over(self, said: &[Answer]) -> u64 {
-        let of = said[self.place].0;
-        let again = said[self.place..].iter().find(|(by, _, what)| *by == of && *what != Said::Missing);
-        again.map_or(u64::MAX, |(_, (_, answered), _)| *answered)
-    }
-}
-
-/// When each may have been away: not before it was asked the last time that it had the key, nor before the last moment at which a quorum
-/// had it, looked for among all moments.
-fn times_away(said: &[Answer], instances: usize, quorum: usize) -> Vec<Away> {
-    let mut away = Vec::<Away>::new();
-    for (place, (instance, (sent, _), what)) in said.iter().enumerate() {
-        if *what == Said::There {
-            continue;
-        }
-        let before = &said[..place];
-        let had_at = |instance: usize| {
-            let had = before.iter().rfind(|(by, _, what)| *by == instance && *what != Said::Missing);
-            had.map_or(0, |(_, (sent, _), _)| *sent)
-        };
-        let had_it = |instance: usize, moment: u64| {
-            let mut times = away.iter().filter(|away| said[away.place].0 == instance);
-            had_at(instance) >= moment && !times.any(|away| away.begun < moment && moment <= away.over(before))
-        };
-        let is_whole = |moment: &u64| (0..instances).filter(|instance| had_it(*instance, *moment)).count() >= quorum;
-        let whole = (0..=*sent).rev().find(is_whole).unwrap_or(0);
-        away.push(Away { place, begun: had_at(*instance).max(whole) });
-    }
-    away
-}
-
-/// The rule in other words: a moment at which so many may have been away, looked for among all moments.
+/// The rule in other words: a moment at which so many were away by what they said, looked for among all moments.
 fn may_all_have_been_away(said: &[Answer], instances: usize, most: usize) -> bool {
-    let times = times_away(said, instances, instances - most);
     let is_away = |instance: usize, moment: u64| {
-        let mut times = times.iter().filter(|away| said[away.place].0 == instance);
-        times.any(|away| away.begun <= moment && moment < away.over(said))
+        let of = || said.iter().enumerate().filter(|(_, (by, ..))| *by == instance);
+        let is_covered = |(place, (_, (sent, answered), what)): (usize, &Answer)| {
+            let again = of().find(|(later, (.., what))| *later > place && *what != Said::Missing);
+            let over = match what {
+                Said::There => return false,
+                Said::Repaired => *answered,
+                Said::Missing => again.map_or(u64::MAX, |(_, (_, (_, answered), _))| *answered),
+            };
+            moment == *sent || (*sent..over).contains(&moment)
+        };
+        of().any(is_covered)
     };
     let end = said.last().map_or(0, |(_, (_, answered), _)| *answered);
     (0..=end).any(|moment| (0..instances).filter(|instance| is_away(*instance, moment)).count() > most)
@@ -357,7 +328,7 @@ fn a_lease_that_is_gone_is_not_brought_back_by_a_round_that_would_win() {
 
 proptest! {
     #[test]
-    fn a_lease_is_gone_when_at_one_moment_too_many_may_have_been_without_it(
+    fn a_lease_is_gone_when_at_one_moment_too_many_were_without_it_by_what_they_said(
         instances in 3usize..6,
         said in prop::collection::vec((0usize..6, 0u64..4, prop::sample::select(&[Said::There, Said::There, Said::Missing, Said::Repaired][..])), 0..40),
     ) {

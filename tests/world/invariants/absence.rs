@@ -27,8 +27,8 @@ struct Evidence {
     has_since: bool,
 }
 
-/// For how long a server may have been without the key: from the last request to which it had it, or a quorum had, until the answer
-/// that says so again. Where that is in doubt it is rather too short.
+/// For how long a server was without the key: from the request to which it did not have it until the answer that says that it has it
+/// again. Where that is in doubt it is rather too short.
 #[derive(Clone, Copy, Debug)]
 struct Absence {
     server: usize,
@@ -61,13 +61,8 @@ impl World {
         // A user that asks this client who leads has it read the key too, and keeps the answer.
         let is_read_for_others = resources == ELECTION_BIT;
         let known = self.evidence(&value, client, since, is_read_for_others);
-        let absences = absences(known, self.scenario.quorum);
-        let absent_at = |moment: Duration| {
-            let covers = |absence: &&Absence| absence.from <= moment && moment < absence.until;
-            absences.iter().filter(covers).fold(0_u8, |servers, absence| servers | 1 << absence.server).count_ones()
-        };
-        let most = absences.iter().map(|absence| absent_at(absence.from)).max().unwrap_or(0);
-        if most as usize > self.servers.len() - self.scenario.quorum {
+        let (most, absences) = most_absent(known, self.servers.len(), self.scenario.quorum);
+        if most > self.servers.len() - self.scenario.quorum {
             let what =
                 format!("lock {number} of client {client:?} is gone: {absences:?}: {}", self.judge().told(&value));
             self.violate("a lease ends with its evidence", what);
@@ -134,20 +129,17 @@ impl World {
     }
 }
 
-/// When servers may have been without the key.
-fn absences(known: Vec<Evidence>, quorum: usize) -> Vec<Absence> {
-    let (mut had_at, mut absences) = ([Duration::ZERO; 8], Vec::<Absence>::new());
+/// How many servers were without the key at one moment, at most, and when they were. What was over before a round that a quorum has
+/// confirmed counts no more.
+fn most_absent(known: Vec<Evidence>, servers: usize, quorum: usize) -> (usize, Vec<Absence>) {
+    let (mut had_at, mut absences) = (vec![Duration::ZERO; servers], Vec::<Absence>::new());
+    let mut most = (0, Vec::new());
     for Evidence { server, begun, sent, heard, had, has_since } in known {
         let is_open = |absence: &&mut Absence| absence.server == server && absence.until == Duration::MAX;
         if !had && begun > had_at[server] {
             match absences.iter_mut().find(is_open) {
                 Some(absence) => absence.seen = absence.seen.max(sent),
-                None => {
-                    let mut latest = had_at;
-                    latest.sort_unstable_by(|one, other| other.cmp(one));
-                    let from = had_at[server].max(latest[quorum - 1].min(sent));
-                    absences.push(Absence { server, from, seen: sent, until: Duration::MAX });
-                }
+                None => absences.push(Absence { server, from: sent, seen: sent, until: Duration::MAX }),
             }
         }
         if has_since {
@@ -156,6 +148,25 @@ fn absences(known: Vec<Evidence>, quorum: usize) -> Vec<Absence> {
             let is_over = |absence: &&mut Absence| is_open(absence) && absence.seen <= sent;
             absences.iter_mut().filter(is_over).for_each(|absence| absence.until = heard);
         }
+        let count = together(&absences);
+        if count > most.0 {
+            most = (count, absences.clone());
+        }
+        if has_since {
+            let mut latest = had_at.clone();
+            latest.sort_unstable_by(|one, other| other.cmp(one));
+            absences.retain(|absence| absence.until > latest[quorum - 1]);
+        }
     }
-    absences
+    most
+}
+
+/// How many servers were without the key at one moment, at most.
+fn together(absences: &[Absence]) -> usize {
+    let absent_at = |moment: Duration| {
+        let covers = |absence: &&Absence| absence.from <= moment && moment < absence.until;
+        let servers = absences.iter().filter(covers).fold(0_u8, |servers, absence| servers | 1 << absence.server);
+        servers.count_ones() as usize
+    };
+    absences.iter().map(|absence| absent_at(absence.from)).max().unwrap_or(0)
 }
