@@ -1,5 +1,5 @@
 //! Exhaustive searches of small worlds: three instances, two clients, one resource; the same with lists of instances that
-//! differ; a writer beside two readers; two permits among three clients; tokens that are forgotten, and an operator who raises and lowers the
+//! differ; a holder whose keys are deleted; a writer beside two readers; two permits among three clients; tokens that are forgotten, and an operator who raises and lowers the
 //! longest ttl.
 //!
 //! In the first, time is counted in ticks. Client 0 acquires, extends once and releases; client 1 acquires. Any
@@ -12,12 +12,14 @@
 use std::collections::BTreeSet;
 
 mod lock;
+mod loss;
 mod permits;
 mod shared;
 mod times;
 mod tokens;
 
 use lock::{Accidents, Broken, List, Lock};
+use loss::Loss;
 use permits::{Rule, Semaphore};
 use shared::Shared;
 use stateright::{Checker, HasDiscoveries, Model};
@@ -629,5 +631,57 @@ fn with_a_record_by_a_client_that_is_far_behind_and_reaches_no_quorum_a_token_th
             "Serve(1, 0)",
             "Serve(1, 2)"
         ]
+    );
+}
+
+fn counter_example_of_losses(rule: loss::Rule, property: &'static str) -> Vec<String> {
+    let search = |depth| {
+        let world = Loss::<3> { rule, rounds: 3, deletions: 3 };
+        world.checker().target_max_depth(depth).spawn_bfs().join().discovery(property)
+    };
+    let path = (3..25).find_map(search).unwrap_or_else(|| panic!("{rule:?} must break {property}"));
+    path.into_actions().iter().map(|action| format!("{action:?}")).collect()
+}
+
+fn check_losses<const N: usize>(rounds: u8, deletions: u8, states: usize) {
+    let world = Loss::<N> { rule: loss::Rule::InForce, rounds, deletions };
+    let checker = world.checker().symmetry().spawn_dfs().join();
+    println!("{N} instances, {rounds} rounds, {deletions} deletions: {} states", checker.unique_state_count());
+    checker.assert_properties();
+    assert_eq!(checker.unique_state_count(), states);
+}
+
+/// Neither is more lost than that, nor less.
+#[test]
+#[cfg_attr(debug_assertions, ignore = "takes minutes without optimization")]
+fn a_lease_is_lost_where_all_say_that_another_had_the_lock_and_never_while_a_quorum_keeps_it() {
+    check_losses::<3>(5, 5, 7_760);
+    check_losses::<5>(3, 4, 0);
+}
+
+const NOTICED: &str = "a round that all have answered shows that another had the lock";
+
+#[test]
+fn a_repair_that_shows_no_absence_hides_another_holder() {
+    assert_eq!(
+        counter_example_of_losses(loss::Rule::RepairsAreNothing, NOTICED),
+        ["Delete(1)", "Take(1)", "Delete(2)", "Take(2)", "Begin", "Serve(0)", "Remove(1)", "Serve(1)", "Serve(2)"]
+    );
+}
+
+#[test]
+fn repairs_of_one_round_that_do_not_count_together_hide_another_holder() {
+    assert_eq!(
+        counter_example_of_losses(loss::Rule::RepairsAreApart, NOTICED),
+        ["Delete(1)", "Take(1)", "Delete(2)", "Take(2)", "Begin", "Serve(0)", "Remove(2)", "Serve(2)", "Serve(1)"]
+    );
+}
+
+#[test]
+fn an_absence_that_reaches_back_ends_a_lease_that_a_quorum_keeps() {
+    let kept = "a lease that a quorum keeps is not lost";
+    assert_eq!(
+        counter_example_of_losses(loss::Rule::ReachesBack, kept),
+        ["Delete(2)", "Begin", "Serve(2)", "GiveUp", "Delete(1)", "Check(1)"]
     );
 }
