@@ -92,10 +92,12 @@ pub(crate) struct Rounds {
     /// Its first key, and whose it is.
     pub(crate) key: Vec<u8>,
     pub(crate) client: Option<(usize, u64)>,
-    /// The servers on which it was released, one bit for each.
-    pub(crate) released: u8,
-    /// It was detached (P32).
+    /// On which server it was released, and by whom.
+    pub(crate) released: HashSet<(usize, (usize, u64))>,
+    /// It was detached, by this client last unless that has attached it again (P32).
     pub(crate) moved: Option<Moved>,
+    /// It was ever detached: several clients may have it.
+    pub(crate) has_copies: bool,
     /// Who has attached it.
     pub(crate) attached: Vec<(usize, u64)>,
     /// It is a reader's.

@@ -191,7 +191,9 @@ impl World {
         let (at, value) = (self.at(), self.history().holds[number].value.clone());
         self.history().stats.did(Deed::Detach);
         self.history().detached.push(value.clone());
-        self.judge().rounds_of(&value).moved = Some(Moved { by: client, at });
+        let mut judge = self.judge();
+        let rounds = judge.rounds_of(&value);
+        (rounds.moved, rounds.has_copies) = (Some(Moved { by: client, at }), true);
     }
 
     /// P32: it is one lease, and a quorum has stored it all the time.
