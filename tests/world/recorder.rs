@@ -22,9 +22,17 @@ impl Recorder {
         Self { world: Arc::clone(world), rng: world.scenario.rng(Part::Operator) }
     }
 
+    /// Opens new servers before there is a client, in each second run; in the others that is tried while clients begin.
+    pub(crate) async fn begin(&mut self) {
+        if self.world.scenario.is_opened_first() {
+            self.open().await;
+            self.world.begin_clients();
+        }
+    }
+
     /// Until faults have ended; then all clients get votes again.
     pub(crate) async fn live(mut self) {
-        if self.world.scenario.fresh {
+        if self.world.scenario.fresh && !self.world.scenario.is_opened_first() {
             self.open().await;
         }
         while !self.world.is_calm() {

@@ -78,9 +78,10 @@ pub(crate) async fn live(world: Arc<World>) {
         tokio::spawn(chaos::carry_out(Arc::clone(&world), fault));
     }
     tokio::spawn(chaos::save(Arc::clone(&world)));
+    let recorder = world.begin_recorder().await;
     let here = (0..world.machines.len()).filter(|client| world.scenario.apart != Some(*client));
     here.for_each(|client| world.begin_users(client));
-    world.begin_operator();
+    world.begin_operator(recorder);
     let judged = tokio::spawn(look_at_all(Arc::clone(&world)));
     note_kind(&world);
     sleep(world.scenario.chaos).await;

@@ -139,6 +139,11 @@ pub(crate) fn seed_of(name: &str) -> Option<u64> {
 }
 
 impl Scenario {
+    /// An operator opens the new servers before there is a client.
+    pub(crate) const fn is_opened_first(&self) -> bool {
+        self.fresh && self.is_operated && self.seed.is_multiple_of(2)
+    }
+
     /// The scenario of a seed, with the faults that the seed plans or those that are given.
     pub(crate) fn new(seed: u64, plan: Option<&[Fault]>) -> Self {
         match seed {

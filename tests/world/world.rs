@@ -97,8 +97,9 @@ impl World {
             scenario,
         };
         let world = Arc::new(world);
-        let here = (0..world.machines.len()).filter(|client| world.scenario.apart != Some(*client));
-        here.for_each(|client| drop(world.begin_client(client)));
+        if !world.scenario.is_opened_first() {
+            world.begin_clients();
+        }
         world.begin_left_behind();
         world
     }
@@ -135,6 +136,12 @@ impl World {
 
 /// Clients.
 impl World {
+    /// Those in this runtime.
+    pub(crate) fn begin_clients(self: &Arc<Self>) {
+        let here = (0..self.machines.len()).filter(|client| self.scenario.apart != Some(*client));
+        here.for_each(|client| drop(self.begin_client(client)));
+    }
+
     /// A client in place of the machine's present one; gives that.
     pub(crate) fn begin_client(self: &Arc<Self>, client: usize) -> Option<Redlock> {
         let life = self.machines[client].state().life + 1;
@@ -228,13 +235,20 @@ impl World {
     }
 
     /// A user that takes locks away from them, in some runs.
-    pub(crate) fn begin_operator(self: &Arc<Self>) {
+    pub(crate) fn begin_operator(self: &Arc<Self>, recorder: Option<Recorder>) {
         if self.scenario.has_operator {
             self.begin_user(tokio::spawn(Operator::new(self).live()));
         }
-        if self.scenario.is_operated {
-            self.begin_user(tokio::spawn(Recorder::new(self).live()));
+        if let Some(recorder) = recorder {
+            self.begin_user(tokio::spawn(recorder.live()));
         }
+    }
+
+    /// One who changes the records, in some runs, and what comes before all else.
+    pub(crate) async fn begin_recorder(self: &Arc<Self>) -> Option<Recorder> {
+        let mut recorder = self.scenario.is_operated.then(|| Recorder::new(self))?;
+        recorder.begin().await;
+        Some(recorder)
     }
 
     /// One more.
