@@ -55,6 +55,9 @@ impl Excuse {
     }
 }
 
+/// So far ahead of the clocks of instances a client still proposes tokens by its own.
+const PROPOSED_AHEAD_US: i64 = 1_000_000;
+
 pub(crate) const fn loses_data(kind: FaultKind) -> bool {
     use FaultKind::{FailOver, Flush, Kill, LoadNothing, RestartEmpty, RestartOld, Restore, Resynchronise};
     matches!(kind, FailOver | Flush | Kill | LoadNothing | Restore | RestartEmpty | RestartOld | Resynchronise)
@@ -159,13 +162,35 @@ impl World {
         if !self.scenario.admission {
             return Some(Excuse::OrderWithoutAdmission);
         }
-        // A13: a clock that was set by then, or clocks that always differed by a quarantine.
-        let is_step = |what| matches!(what, FaultKind::StepForward | FaultKind::StepBack);
-        let servers = || self.scenario.clocks[..self.servers.len()].iter().map(|(_, wall_us)| *wall_us);
-        let apart_us = servers().max().unwrap_or(0) - servers().min().unwrap_or(0);
-        let has_stepped = judge.accidents.iter().any(|accident| is_step(accident.what) && accident.at <= votes[1].at);
-        let are_apart = has_stepped || Duration::from_micros(apart_us) >= self.scenario.max_ttl;
-        are_apart.then_some(Excuse::WallClocksApart)
+        self.were_apart(judge, votes).then_some(Excuse::WallClocksApart)
+    }
+
+    /// A13: whether the wall clock by which a token was made, at any time before the second vote, and that of an instance which has set
+    /// its floor since the first one were apart by a quarantine. Steps count by what they change; and a client by as much as it is ahead,
+    /// up to the second that it may be (P12).
+    fn were_apart(&self, judge: &Judge, [first, second]: [&Vote; 2]) -> bool {
+        let walls = |range: std::ops::Range<usize>| {
+            let clocks = self.scenario.clocks[range].iter();
+            clocks.map(|(_, wall_us)| wall_us.cast_signed()).collect::<Vec<_>>()
+        };
+        let servers = self.servers.len();
+        let mut present = walls(0..servers);
+        let ahead = |present: &[i64]| {
+            let latest = present.iter().max().copied().unwrap_or_default();
+            let clients = walls(servers..self.scenario.clocks.len()).into_iter().max().unwrap_or_default();
+            latest.max(clients.min(latest + PROPOSED_AHEAD_US))
+        };
+        let behind = |present: &[i64]| present.iter().min().copied().unwrap_or_default();
+        let (mut latest, mut earliest) = (ahead(&present), i64::MAX);
+        for accident in judge.accidents.iter().filter(|accident| accident.step_us != 0 && accident.at <= second.at) {
+            if accident.at >= first.at {
+                earliest = earliest.min(behind(&present));
+            }
+            present[accident.server] += accident.step_us;
+            latest = latest.max(ahead(&present));
+        }
+        earliest = earliest.min(behind(&present));
+        u128::from((latest - earliest).unsigned_abs()) >= self.scenario.max_ttl.as_micros()
     }
 
     /// Whether the clock of a client did not count some of the time since it asked for this.
