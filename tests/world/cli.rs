@@ -5,7 +5,7 @@
 //!   they are called `n0`, `n1` .., of that for what several have together `t0`, `t1` .., and of that for leases that
 //!   are moved (`--moved`) `m0`, `m1` ..; `--cut` are those in which links are cut, `c0`, `c1` .., and `--forgetful` those in which tokens are
 //!   forgotten, `f0`, `f1` ..
-//! - `--seconds N --start S`: as many seeds of the narrow, shared and rich modes as run in this time
+//! - `--seconds N --start S`: as many seeds of each mode as run in this time
 //! - `--first N [--start S] [--jobs J] [--narrow | --together]`: the first of so many seeds that breaks an invariant, and which, and nothing else
 //! - `--replay SEED[/FAULTS]`: one run, told line by line
 //! - `--planted [N] [--only NAME | --uncaught]`: a seed for each planted bug, of N at most; it is written down
@@ -41,6 +41,8 @@ const FIXED_FORGETFUL: u64 = if cfg!(debug_assertions) { 40 } else { 2_000 };
 /// So many are run between two looks at the time.
 const NARROW_AT_ONCE: u64 = 4_000;
 const TOGETHER_AT_ONCE: u64 = 1_000;
+const MOVED_AT_ONCE: u64 = 300;
+const CUT_AT_ONCE: u64 = 300;
 const FORGETFUL_AT_ONCE: u64 = 1_000;
 const RICH_AT_ONCE: u64 = 1_000;
 /// Seeds whose runs are compared between processes.
@@ -138,9 +140,14 @@ fn print_first(start: u64, count: u64, jobs: usize) -> bool {
 fn seeds_for(limit: u64, start: u64, jobs: usize) -> bool {
     let (began, mut at) = (std::time::Instant::now(), 0);
     while began.elapsed().as_secs() < limit {
-        // Not those of moved leases and of cut links: see m7772253 and c2081 in `docs/testing.md`.
-        let modes =
-            [(NARROW, NARROW_AT_ONCE), (TOGETHER, TOGETHER_AT_ONCE), (FORGETFUL, FORGETFUL_AT_ONCE), (0, RICH_AT_ONCE)];
+        let modes = [
+            (NARROW, NARROW_AT_ONCE),
+            (TOGETHER, TOGETHER_AT_ONCE),
+            (MOVED, MOVED_AT_ONCE),
+            (CUT, CUT_AT_ONCE),
+            (FORGETFUL, FORGETFUL_AT_ONCE),
+            (0, RICH_AT_ONCE),
+        ];
         if !modes.into_iter().all(|(mode, count)| seeds(start + mode + at * count, count, jobs, false)) {
             return false;
         }
