@@ -135,7 +135,7 @@ fn a_repair_counts_although_a_later_answer_of_its_instance_was_taken_in_first() 
 /// By then a quorum has confirmed a round.
 #[test]
 fn what_was_over_before_a_round_that_a_quorum_confirmed_counts_no_more() {
-    for (confirmed_at, counts) in [(202, true), (203, false)] {
+    for (confirmed_at, counts) in [(203, true), (204, false)] {
         let mut lease = lease_of(Quorum::majority(3).unwrap());
         let [first, second, third] = [0, 1, 2].map(InstanceId::new);
         lease.note_reply(first, &Reply::Repaired, at(200), at(203));

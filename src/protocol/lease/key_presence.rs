@@ -88,7 +88,7 @@ impl KeyPresence {
 
     /// Replies may be taken in in any order, and more than once.
     fn note_absence(&mut self, new: Absence) {
-        if new.until.is_some_and(|until| until <= self.confirmed_at()) {
+        if new.until.is_some_and(|until| until < self.confirmed_at()) {
             return; // it is over for good
         }
         match self.absences.iter_mut().find(|known| known.id == new.id && known.overlaps(&new)) {
@@ -143,7 +143,7 @@ impl KeyPresence {
     fn forget_what_is_past(&mut self) {
         if !self.absences.is_empty() {
             let confirmed_at = self.confirmed_at();
-            self.absences.retain(|absence| absence.until.is_none_or(|until| until > confirmed_at));
+            self.absences.retain(|absence| absence.until.is_none_or(|until| until >= confirmed_at));
         }
     }
 }
