@@ -225,7 +225,7 @@ impl Content {
 /// What a server with this data answers when its wall clock reads `wall_us`; `None` for a name that cannot be locked.
 pub fn run(store: &mut Store, ask: &Ask, record: Option<&AdmissionRecord>, now: (Instant, u64)) -> Option<Reply> {
     let attached = record.map(|record| AttachedRecord::new(record.clone(), false));
-    Some(mirror::scripts::run(store, &ask.request("")?, attached.as_ref(), now).0)
+    Some(mirror::scripts::run(store, &ask.request("")?, (attached.as_ref(), false), now).0)
 }
 
 /// Where servers keep the tokens of all locks.

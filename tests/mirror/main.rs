@@ -20,7 +20,7 @@ use redis::{Cmd, Value as Wire, parse_redis_value};
 use redquorum::FencingToken;
 use redquorum::testing::conformance::{Admission, Ask, Kind, TOKENS, admit, forget_tokens, load, open, rights, writes};
 use redquorum::testing::protocol::{AdmissionRecord, ProcessIdentity, RecordOrigin};
-use redquorum::testing::simulation::{Data, MachineClock, Server};
+use redquorum::testing::simulation::{Data, Denial, MachineClock, Server};
 use rng::Rng;
 
 /// How many sequences are compared, and at length.
@@ -52,7 +52,17 @@ impl Pair {
 
     fn begin(&mut self) {
         self.told.clear();
-        [&self.scripts, &self.mirror].into_iter().for_each(|server| server.restore(Data::Nothing)); // no flush, which shows a use
+        for server in [&self.scripts, &self.mirror] {
+            server.restore(Data::Nothing); // no flush, which shows a use
+            server.deny(None);
+        }
+    }
+
+    /// From now on memory is full, or no more.
+    fn fill(&mut self, is_full: bool) {
+        self.told.push(format!("full {is_full}"));
+        let denial = is_full.then_some(Denial::Memory);
+        [&self.scripts, &self.mirror].into_iter().for_each(|server| server.deny(denial));
     }
 
     fn pass(&mut self, by_us: u64) {
@@ -143,7 +153,7 @@ impl Sequence {
 
     fn step(&mut self, pair: &mut Pair) {
         let key = self.one_of(&KEYS);
-        match self.rng.below(43) {
+        match self.rng.below(46) {
             0..8 => pair.pass(self.one_of(&[1, 999, 20_000, 200_000, 1_000_000, 2_999_500, 3_000_000, 40_000_000])),
             8 => pair.plain(&["SET", key, self.one_of(&["foreign", "", "a value that is longer"])]),
             9 => pair.plain(&["SET", key, "foreign", "PX", "1000"]),
@@ -173,6 +183,7 @@ impl Sequence {
                 commands.cmd_iter().for_each(|command| pair.same(format!("open {writes}"), command));
             }
             42 => pair.same("rights".to_owned(), &rights()),
+            43..46 => pair.fill(self.rng.percent(60)),
             19..24 => {
                 let reader = self.asks(pair.wall_us, 1, true);
                 pair.ask(&reader, None);

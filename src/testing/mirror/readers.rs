@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::scripts::Script;
 use super::store::WrongType;
-use crate::protocol::{ClientId, Message, READERS, Refusal, Reply, WriterMark};
+use crate::protocol::{Cause, ClientId, Message, READERS, Refusal, Reply, WriterMark};
 
 /// For how long a mark counts, and is given.
 const LONGEST_MARK_MS: f64 = 3_000.0;
@@ -32,6 +32,9 @@ impl Script<'_> {
             && let Some(mark) = self.first_mark()
         {
             return Ok(self.refused_by(Some(mark))); // P34
+        }
+        if self.is_full && !renews {
+            return Ok(Reply::Unknown(Cause::OutOfMemory)); // P10
         }
         self.add_reader()?;
         Ok(match left {

@@ -12,17 +12,18 @@ use crate::resource::{ADMISSION_KEY, FLOOR_KEY, TOKENS_KEY};
 const MOST_OF_A_VALUE: usize = 2048;
 
 /// Carries a request out at `now`, when the instance's wall clock reads `wall_us`. `attached` is the
-/// admission record that the request names, if any; an extend sets a key that is missing only if it `repairs`.
+/// admission record that the request names, if any; an extend sets a key that is missing only if it `repairs`. Where memory
+/// `is_full`, what adds something is refused, and what keeps is not.
 pub(crate) fn run(
     store: &mut Store,
     request: &Request,
-    attached: Option<&AttachedRecord>,
+    (attached, is_full): (Option<&AttachedRecord>, bool),
     (now, wall_us): (Instant, u64),
 ) -> (Reply, Published) {
     store.expire(now);
     let left = quarantine_left(store, attached, wall_us);
     let claim = request.claim();
-    let mut script = Script { store, claim, key: claim.resource.key(), left, now, wall_us };
+    let mut script = Script { store, claim, key: claim.resource.key(), left, is_full, now, wall_us };
     let ended = match request {
         Request::Release(..) if claim.access == Access::Read => return script.leave(),
         Request::Acquire(_) if claim.access == Access::Read => script.read(false),
@@ -71,6 +72,7 @@ pub(super) struct Script<'a> {
     pub(super) claim: &'a Claim,
     pub(super) key: &'a [u8],
     pub(super) left: Option<Duration>,
+    pub(super) is_full: bool,
     pub(super) now: Instant,
     pub(super) wall_us: u64,
 }
@@ -82,6 +84,9 @@ impl Script<'_> {
         }
         if self.claim.token.is_ahead_of(self.wall_us) {
             return Ok(self.behind()); // P12
+        }
+        if self.is_full {
+            return Ok(Reply::Unknown(Cause::OutOfMemory)); // P10: its SET comes first
         }
         let (key, value) = (self.key, self.claim.value.as_bytes());
         let expires_at = self.now.saturating_add(self.claim.ttl);
@@ -200,7 +205,7 @@ impl Script<'_> {
 
     /// The release continues if this cannot be stored.
     fn bury(&mut self) {
-        if self.claim.token.is_ahead_of(self.wall_us) || self.raise_token().is_err() {
+        if self.is_full || self.claim.token.is_ahead_of(self.wall_us) || self.raise_token().is_err() {
             return;
         }
         let least = self.floor().map_or(0.0, |floor| floor.to_score() + 1.0);

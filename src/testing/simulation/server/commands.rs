@@ -9,7 +9,7 @@ use super::resp::Answer;
 use super::scripts::Call;
 use super::session::{Session, Tracking};
 use super::steps::{Said, Step, StepKind};
-use super::{Denial, MachineClock, State};
+use super::{Denial, MachineClock, OUT_OF_MEMORY, State};
 use crate::clock::Clock;
 use crate::instance::redis::scripts::ScriptKind;
 use crate::protocol::{FencingToken, Instant};
@@ -196,9 +196,7 @@ impl State {
     /// Why it does not carry out a command with this name, if it is denied.
     fn denies(&self, name: &[u8]) -> Option<Answer> {
         let words = match self.denial? {
-            Denial::Memory if !self.has_written && matches!(name, b"SET" | b"ZADD") => {
-                "OOM command not allowed when used memory > 'maxmemory'.".to_owned()
-            }
+            Denial::Memory if !self.has_written && matches!(name, b"SET" | b"ZADD") => OUT_OF_MEMORY.to_owned(),
             Denial::Right(denied) if denied.as_bytes() == name => {
                 format!("NOPERM this user has no permissions to run the '{}' command", denied.to_ascii_lowercase())
             }

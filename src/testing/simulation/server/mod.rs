@@ -56,6 +56,9 @@ pub enum Data {
     Saved,
 }
 
+/// What a full server says.
+const OUT_OF_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'.";
+
 /// What a server denies its clients while it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denial {

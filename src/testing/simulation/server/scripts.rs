@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::State;
 use super::commands::integer;
 use super::resp::Answer;
 use super::steps::{Said, Step, StepKind};
+use super::{Denial, OUT_OF_MEMORY, State};
 use crate::instance::redis::scripts::ScriptKind;
 use crate::instance::{Claim, Request, Trace};
 use crate::protocol::{
@@ -168,7 +168,7 @@ impl Call<'_> {
         match self.script {
             ScriptKind::WriteRecord => return self.write_record(state),
             ScriptKind::ForgetTokens => return self.forget_tokens(state),
-            ScriptKind::Rights => return Some(Answer::List(Vec::new())),
+            ScriptKind::Rights => return Some(rights(state.denial == Some(Denial::Memory))),
             ScriptKind::Open => return self.open(state),
             ScriptKind::Acquire | ScriptKind::Extend | ScriptKind::Release | ScriptKind::Read => {}
         }
@@ -197,7 +197,8 @@ impl Call<'_> {
             return answer_to(&Reply::Stale { stored });
         }
         let now = Instant::from_nanos(self.wall_us.saturating_mul(1_000)); // the data's time is the wall clock's
-        let (reply, published) = run(&mut state.store, request, attached, (now, self.wall_us));
+        let is_full = state.denial == Some(Denial::Memory);
+        let (reply, published) = run(&mut state.store, request, (attached, is_full), (now, self.wall_us));
         if let Some((channel, message)) = published {
             state.publish(channel.as_bytes(), &message);
         }
@@ -229,13 +230,16 @@ impl Call<'_> {
     /// As `open.lua`.
     fn open(&self, state: &mut State) -> Option<Answer> {
         let [process, longest_ttl, channel, writes, _] = self.args else { return None };
+        let is_full = state.denial == Some(Denial::Memory);
         let State { store, sessions, process: own, .. } = state;
         let mut channels = sessions.values().flat_map(|session| &session.channels);
         let listener = channels.find(|heard| heard.starts_with(b"redquorum:wake:") && heard != channel);
         let listener = listener.map(|heard| Trace::Listener(String::from_utf8_lossy(heard).into_owned()));
         let others = (listener, (own.flushes > 0).then_some(Trace::Flushed));
-        let first = (identity(process)?, integer(longest_ttl)?, *writes == b"write");
+        let writes = *writes == b"write";
+        let first = (identity(process)?, integer(longest_ttl)?, writes && !is_full);
         let words = match bulk::open(store, first, others, self.wall_us) {
+            Trace::Unused if writes && is_full => return Some(Answer::Error(OUT_OF_MEMORY.to_owned())),
             Trace::Unused => vec!["unused".to_owned()],
             Trace::Record(record) => vec!["record".to_owned(), record],
             Trace::Token(lock) => vec!["token".to_owned(), lock],
@@ -254,6 +258,12 @@ impl Call<'_> {
         let lag_ms = self.wall_us.saturating_sub(floor) / 1_000;
         Some(Answer::List([tokens as u64, old as u64, lag_ms].map(Answer::number).into()))
     }
+}
+
+/// As `rights.lua`: which commands fail, and why. Behind its PEXPIRE nothing is refused for memory.
+fn rights(is_full: bool) -> Answer {
+    let failed: &[&str] = if is_full { &["set", OUT_OF_MEMORY] } else { &[] };
+    Answer::List(failed.iter().map(Answer::bytes).collect())
 }
 
 /// What is answered for a lock; for what is answered for all of them nothing.
@@ -277,6 +287,7 @@ fn answer_to(reply: &Reply) -> Answer {
             some(refusal.value.as_deref()),
             some(refusal.token.map(FencingToken::to_wire).as_ref().map(String::as_bytes)),
         ]),
+        Reply::Unknown(Cause::OutOfMemory) => Answer::Error(OUT_OF_MEMORY.to_owned()),
         Reply::Unknown(cause) | Reply::NotSent(cause) => Answer::Error(cause.to_string()),
     }
 }
