@@ -121,6 +121,7 @@ impl Builder {
             own_clock: Arc::clone(own_clock),
             invalidations,
             listener,
+            gathering: Arc::default(),
         };
         RedisInstance::start_all(addresses, options).into()
     }

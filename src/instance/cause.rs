@@ -133,7 +133,7 @@ impl ReplyKind {
             | protocol::Cause::NoInfo(_)
             | protocol::Cause::NotUsable(_) => Self::NotConnected,
             protocol::Cause::Disconnected(_) => Self::Disconnected,
-            protocol::Cause::Silent => Self::Silent,
+            protocol::Cause::Silent | protocol::Cause::Withdrawn => Self::Silent,
             protocol::Cause::Overloaded => Self::Overloaded,
             protocol::Cause::Loading => Self::Loading,
             protocol::Cause::Busy => Self::Busy,

@@ -26,7 +26,7 @@
 //! | P25, P26, P27 | waiting clients find each other, and are served in order | [`ClientId`], [`Message`], [`Waiters`], `crate::runtime::order` |
 //! | P32 | a lease can be moved by its value | `crate::runtime::attach` |
 //! | P31 | of several that try a free lock one gets it | [`Contest`], [`RoundFailure`], [`Round::hopeless_at`], `crate::runtime::acquire` |
-//! | P28 | the usual acquire as plain commands in one write | [`AttachedRecord::lets_plain`], `crate::instance::redis::classify`, `crate::instance::redis::write` |
+//! | P28 | the usual acquire as plain commands in one write | [`AttachedRecord::lets_plain`], `crate::instance::redis::classify`, `crate::instance::redis::batch` |
 //! | P33, P34 | readers share a lock, and a writer that waits lets in no more of them | [`Access`], [`WriterMark`], `read.lua`, `acquire.lua`, `crate::runtime::acquire::read` |
 //! | P35 | a semaphore is numbered locks, of which one is enough | `crate::runtime::acquire::several` |
 //! | P36 | a leader's value contains its token, and is replaced for a larger one | [`leader_label`], [`read_leader`], `crate::runtime::acquire` |

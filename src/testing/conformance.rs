@@ -8,9 +8,9 @@ use std::time::Duration;
 use redis::{Cmd, Parser, Pipeline, Value as Wire};
 use uuid::Uuid;
 
-use crate::instance::redis::encode::Encoder;
+use crate::instance::redis::batch::{self, Parts, take_batch};
+use crate::instance::redis::link::Batch;
 use crate::instance::redis::scripts::{self, RecordWrite};
-use crate::instance::redis::write::{self, Parts, take_for_one_write};
 use crate::instance::{Claim, Request};
 use crate::protocol::{
     Access, AdmissionRecord, AttachedRecord, ClientId, FencingToken, Instant, ProcessIdentity, RawReply, Reply, Value,
@@ -42,7 +42,7 @@ pub enum Kind {
 }
 
 /// A request, before its names have keys.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ask {
     /// A request.
     pub kind: Kind,
@@ -113,7 +113,7 @@ pub fn writes(namespace: &str, asks: &[Ask], is_plain: bool) -> Option<Vec<Write
     let mut waiting: VecDeque<(Ask, Request)> = asks.iter().map(with_request).collect::<Option<_>>()?;
     let mut writes = Vec::new();
     while !waiting.is_empty() {
-        let (taken, parts) = take_for_one_write(&mut waiting, usize::MAX, |(_, request)| request, |_| is_plain);
+        let (taken, parts) = take_batch(&mut waiting, usize::MAX, |(_, request)| request, |_| is_plain);
         let (asks, requests) = taken.into_iter().unzip();
         writes.push(Write { asks, requests, parts });
     }
@@ -132,7 +132,7 @@ impl Write {
     pub fn commands(&self, record: Option<&AdmissionRecord>) -> Pipeline {
         let attached = record.map(|record| AttachedRecord::new(record.clone(), false));
         let mut bytes = Vec::new();
-        write::encode(&mut Encoder::new(&mut bytes), self.parts, &self.requests, attached.as_ref());
+        batch::write(&mut bytes, self.parts, &self.requests, attached.as_ref());
         read_commands(&bytes)
     }
 
@@ -140,7 +140,7 @@ impl Write {
     #[must_use]
     pub fn replies(&self, record: Option<&AdmissionRecord>, answers: Vec<Wire>) -> Vec<RawReply> {
         let attached = record.map(|record| AttachedRecord::new(record.clone(), false));
-        write::classify(self.parts, &self.requests, attached.as_ref(), &Ok(Wire::Array(answers))).replies
+        Batch::read_all(self.parts, self.requests.iter().collect(), attached, answers.iter().map(written))
     }
 }
 
@@ -230,3 +230,37 @@ pub fn run(store: &mut Store, ask: &Ask, record: Option<&AdmissionRecord>, now: 
 
 /// Where servers keep the tokens of all locks.
 pub const TOKENS: &str = TOKENS_KEY;
+
+/// What the crate has read, as servers write it.
+pub(crate) fn written(value: &Wire) -> Vec<u8> {
+    let list = |kind: char, items: &[Wire]| {
+        let items = items.iter().flat_map(written);
+        format!("{kind}{}\r\n", items_len(kind, value)).into_bytes().into_iter().chain(items).collect()
+    };
+    match value {
+        Wire::Nil => b"_\r\n".to_vec(),
+        Wire::Okay => b"+OK\r\n".to_vec(),
+        Wire::SimpleString(word) => format!("+{}\r\n", word.replace(['\r', '\n'], " ")).into_bytes(),
+        Wire::Int(number) => format!(":{number}\r\n").into_bytes(),
+        Wire::Double(number) => format!(",{number}\r\n").into_bytes(),
+        Wire::Boolean(truth) => format!("#{}\r\n", if *truth { 't' } else { 'f' }).into_bytes(),
+        Wire::BulkString(text) => [format!("${}\r\n", text.len()).as_bytes(), text, b"\r\n"].concat(),
+        Wire::Array(items) | Wire::Set(items) => list('*', items),
+        Wire::Map(pairs) => {
+            let items: Vec<Wire> = pairs.iter().flat_map(|(key, value)| [key.clone(), value.clone()]).collect();
+            list('%', &items)
+        }
+        Wire::ServerError(error) => {
+            format!("-{} {}\r\n", error.code(), error.details().unwrap_or_default()).into_bytes()
+        }
+        other => format!("+{other:?}\r\n").into_bytes(),
+    }
+}
+
+fn items_len(kind: char, value: &Wire) -> usize {
+    match value {
+        Wire::Array(items) | Wire::Set(items) => items.len(),
+        Wire::Map(pairs) if kind == '%' => pairs.len(),
+        _ => 0,
+    }
+}

@@ -11,8 +11,8 @@ use crate::source::File;
 /// What is counted, the most of it, and by how much less there may be before the budget is to be lowered.
 type Budget = (&'static str, usize, usize);
 
-const LIBRARY: [Budget; 3] = [("files", 159, 0), ("lines", 31_445, 60), ("lines of code", 18_403, 40)];
-const PAIR: [Budget; 3] = [("files", 75, 0), ("lines of code", 11_273, 20), ("types", 220, 0)];
+const LIBRARY: [Budget; 3] = [("files", 159, 0), ("lines", 31_536, 60), ("lines of code", 18_452, 40)];
+const PAIR: [Budget; 3] = [("files", 73, 0), ("lines of code", 11_322, 20), ("types", 219, 0)];
 
 /// What an uncontended acquire and its release run through, by the functions that a profiler saw called for each of them. The first is where
 /// users begin; each other one is imported by one of these.
@@ -28,21 +28,19 @@ const WAY: &[&str] = &[
     "src/instance/redis/address.rs",
     "src/instance/redis/admission/records.rs",
     "src/instance/redis/admission/shared.rs",
+    "src/instance/redis/batch.rs",
     "src/instance/redis/classify/mod.rs",
+    "src/instance/redis/conn.rs",
     "src/instance/redis/connection.rs",
-    "src/instance/redis/decode.rs",
     "src/instance/redis/denied.rs",
-    "src/instance/redis/encode.rs",
     "src/instance/redis/health.rs",
+    "src/instance/redis/link.rs",
     "src/instance/redis/mod.rs",
     "src/instance/redis/options.rs",
     "src/instance/redis/pushes.rs",
-    "src/instance/redis/reply_limit.rs",
+    "src/instance/redis/resp.rs",
     "src/instance/redis/scripts/mod.rs",
-    "src/instance/redis/send_queue.rs",
     "src/instance/redis/trouble.rs",
-    "src/instance/redis/wire.rs",
-    "src/instance/redis/write.rs",
     "src/instance/reply_to.rs",
     "src/instance/requests.rs",
     "src/lease.rs",

@@ -110,7 +110,7 @@ pub(super) enum Endpoint {
     Group(SentinelGroup),
     /// A stream of a test.
     #[cfg(feature = "testing")]
-    Dialed(super::dialed::Dialer),
+    Dialed(super::stream::Dialer),
 }
 
 /// A master and its replicas, by the name that their Sentinels have for them.
@@ -176,7 +176,7 @@ impl Address {
 
     /// An instance that a test connects to, by the name that it is shown by.
     #[cfg(feature = "testing")]
-    pub(crate) fn dialed(name: &str, dialer: super::dialed::Dialer) -> Self {
+    pub(crate) fn dialed(name: &str, dialer: super::stream::Dialer) -> Self {
         let settings = InstanceSettings::default();
         Self { endpoint: Endpoint::Dialed(dialer), database: 0, settings, shown: name.to_owned() }
     }

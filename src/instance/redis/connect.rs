@@ -14,16 +14,17 @@ use super::admission::peers::PeerConnections;
 use super::admission::server_info::{self, ServerInfo};
 use super::admission::shared::SharedAdmission;
 use super::classify::failed;
+use super::conn::{Answer, Conn};
 use super::connection::InstanceConnection;
 use super::denied::Denied;
 use super::health::{PreviousAdmission, Rights};
 use super::login::log_in;
+use super::open::open_stream;
 use super::options::{ConnectFailure, ConnectOptions};
 use super::pushes::Pushes;
 use super::scripts;
 use super::sentinel::find_master;
-use super::stream::open_stream;
-use super::wire::{Answer, ByteStream, Wire};
+use super::stream::ByteStream;
 use crate::protocol::{AdmissionFollowUp, AdmissionState, Cause, Instant, RecordMeaning};
 
 /// The most round trips of admission: the server's facts, then the record, and for a first client
@@ -40,31 +41,30 @@ pub(super) async fn connect(
     let stream = open(options).await?;
     let credentials = options.address.credentials().await.map_err(ConnectFailure::Failed)?;
     let receiver = Arc::clone(&pushes);
-    let on_push = Box::new(move |push| receiver.receive(push));
-    let (clock, process) = (Arc::clone(&options.client.machine_clock), options.client.process);
-    let (wire, wire_task) = Wire::begin(stream, on_push, clock, process);
-    options.health.lock().excess.watch(wire.too_much());
-    let log_in = log_in(&wire, credentials.as_ref(), options.address.database);
+    let on_push = Box::new(move |push: &[u8]| receiver.receive(push));
+    let (conn, task) = Conn::begin(stream, on_push, options.of_connection());
+    options.health.lock().excess.watch(&conn);
+    let log_in = log_in(&conn, credentials.as_ref(), options.address.database);
     let session = options.within_trips("logging in", 2, log_in).await.map_err(|failure| ended(options, failure))?;
-    let (rights, report) = options.within_trips("asking what it is", 2, ask_what_it_is(options, &wire)).await?;
+    let (rights, report) = options.within_trips("asking what it is", 2, ask_what_it_is(options, &conn)).await?;
     note_rights(options, rights);
     let tracking = rights.tracking == Some(true);
     // A tool, which takes records as they are, mostly looks: a server that is paused for writes would hold up all behind the question.
-    let loaded = load(&wire, !options.records.as_recorded);
+    let loaded = load(&conn, !options.records.as_recorded);
     let (denied, admission) = match report {
         Some(report) => {
-            let outcome = admit(options, peers, &wire, tracking, report, &pushes);
+            let outcome = admit(options, peers, &conn, tracking, report, &pushes);
             let both = try_join(loaded, outcome);
             let step = "agreeing on admission: its writes may be paused, see CLIENT UNPAUSE";
             let (denied, admission) = options.within_trips(step, ADMISSION_TRIPS, both).await?;
-            let ended = end_former_sessions(options, &wire, session);
+            let ended = end_former_sessions(options, &conn, session);
             options.within_trips("ending the former connections", 1, ended).await?;
             (denied, Some(admission))
         }
         None => (options.within_trips("loading the scripts", 2, loaded).await?, None),
     };
     let (options, denied) = (Arc::clone(options), denied.and_then(Result::ok));
-    Ok((InstanceConnection::new(options, (wire, wire_task), tracking, rights.hears, (admission, denied)), pushes))
+    Ok((InstanceConnection::new(options, (conn, task), tracking, rights.hears, (admission, denied)), pushes))
 }
 
 /// Opens the connection, to the present master where Sentinels name it.
@@ -97,18 +97,18 @@ fn ended(options: &ConnectOptions, failure: ConnectFailure) -> ConnectFailure {
 }
 
 /// All sent together, as far as one answer does not decide the next question.
-async fn ask_what_it_is(options: &ConnectOptions, wire: &Wire) -> Result<(Rights, Option<ServerInfo>), Cause> {
+async fn ask_what_it_is(options: &ConnectOptions, conn: &Conn) -> Result<(Rights, Option<ServerInfo>), Cause> {
     // Pushes of flushes, and of changes of the keys that this connection reads. Without them a flush is still noticed
     // by the next request, data that was replaced by an old copy of itself is not, and a lease that was
     // deleted is missed by its next renewal.
-    let tracking = wire.ask(redis::cmd("CLIENT").arg("TRACKING").arg("ON").arg("OPTIN").arg("NOLOOP"));
+    let tracking = conn.ask(redis::cmd("CLIENT").arg("TRACKING").arg("ON").arg("OPTIN").arg("NOLOOP"));
     // Without the right to subscribe a client gets no messages and only polls (P27).
     let channel = options.client.listener.as_ref().map(|listener| listener.client.channel());
-    let hears = channel.map(|channel| wire.ask(redis::cmd("SUBSCRIBE").arg(channel)));
+    let hears = channel.map(|channel| conn.ask(redis::cmd("SUBSCRIBE").arg(channel)));
     let named = options.address.client_name();
-    let named = named.map(|name| wire.ask(redis::cmd("CLIENT").arg("SETNAME").arg(name)));
+    let named = named.map(|name| conn.ask(redis::cmd("CLIENT").arg("SETNAME").arg(name)));
     let report = match options.client.admission {
-        true => Some(server_info::read(wire).await?),
+        true => Some(server_info::read(conn).await?),
         false => None,
     };
     let rights = Rights {
@@ -136,12 +136,12 @@ fn note_rights(options: &ConnectOptions, rights: Rights) {
 
 /// Loads the scripts, and finds out what the user may not do, unless the server has not carried that out. For a tool that is left to its first lock: a server that is paused for
 /// writes holds up even the question, and all that is behind it.
-pub(super) async fn load(wire: &Wire, asks_rights: bool) -> Result<Option<Result<Denied, Cause>>, Cause> {
+pub(super) async fn load(conn: &Conn, asks_rights: bool) -> Result<Option<Result<Denied, Cause>>, Cause> {
     let mut commands = scripts::load().clone();
     if asks_rights {
         commands.add_command(scripts::call_rights());
     }
-    let mut replies = wire.ask_all(&commands).replies().await.map_err(|error| failed(&error))?;
+    let mut replies = conn.ask_all(&commands).replies().await.map_err(|error| failed(&error))?;
     let denied = if asks_rights { replies.pop().as_ref().map(Denied::of) } else { None };
     Value::Array(replies).extract_error().map_err(|error| failed(&error))?;
     Ok(denied)
@@ -150,7 +150,7 @@ pub(super) async fn load(wire: &Wire, asks_rights: bool) -> Result<Option<Result
 /// Ends the former connections to the same process, if that still has them, before anything is released over this one:
 /// what was on its way over them is not carried out any more. A plain acquire that came behind its own release would set
 /// the key again, for a ttl (P6, P28). Until the process has answered, the next connection requests the same.
-async fn end_former_sessions(options: &ConnectOptions, wire: &Wire, session: Option<u64>) -> Result<(), Cause> {
+async fn end_former_sessions(options: &ConnectOptions, conn: &Conn, session: Option<u64>) -> Result<(), Cause> {
     let former = {
         let mut last = options.health.lock();
         let run_id = last.info.as_ref().map(|info| info.run_id.clone()).unwrap_or_default();
@@ -164,7 +164,7 @@ async fn end_former_sessions(options: &ConnectOptions, wire: &Wire, session: Opt
         commands.cmd("CLIENT").arg("KILL").arg("ID").arg(*former);
     }
     // Without that right such a key may stay until it expires.
-    if wire.ask_all(&commands).await.is_ok() {
+    if conn.ask_all(&commands).await.is_ok() {
         options.health.lock().sessions.note_ended(&former);
     }
     Ok(())
@@ -174,15 +174,15 @@ async fn end_former_sessions(options: &ConnectOptions, wire: &Wire, session: Opt
 async fn admit(
     options: &Arc<ConnectOptions>,
     peers: &PeerConnections,
-    wire: &Wire,
+    conn: &Conn,
     tracking: bool,
     info: ServerInfo,
     pushes: &Arc<Pushes>,
 ) -> Result<SharedAdmission, Cause> {
     let proposing_us = |us| peers.proposing_us(Some((options.id, us)));
-    let mut state = AdmissionHandshake { wire, options, tracking }.run(&info.facts, false, proposing_us).await?;
+    let mut state = AdmissionHandshake { conn, options, tracking }.run(&info.facts, false, proposing_us).await?;
     note_refusal(options, state.meaning());
-    let claim = Box::pin(claim_name(options, peers, wire, &info.run_id)); // it is large, and mostly done at once
+    let claim = Box::pin(claim_name(options, peers, conn, &info.run_id)); // it is large, and mostly done at once
     let counts_from = claim.await?;
     let previous = options.health.lock().previous_admission.clone();
     let stepped = previous.is_some_and(|previous| clock_stepped_since(previous, &mut state, peers));

@@ -3,7 +3,7 @@
 
 use redis::Value;
 
-use super::classify::{beginning, bytes, clip, error_of, reported_cause};
+use super::classify::{bytes, error_of, reported_cause};
 use crate::protocol::{Access, Cause};
 
 /// Commands that only readers need, to see who waits and to leave (P33).
@@ -30,7 +30,7 @@ impl Denied {
             }
             (Some(cause), _) => return Err(cause),
             (None, Value::Array(words)) => words,
-            (None, other) => return Err(Cause::OddReply(clip(&beginning(other)))),
+            (None, _) => return Err(Cause::OddReply("no list".to_owned())),
         };
         let text = |word| String::from_utf8_lossy(bytes(word).unwrap_or_default()).into_owned();
         let failed = words.chunks_exact(2).map(|pair| match pair {

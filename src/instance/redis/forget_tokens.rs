@@ -83,7 +83,7 @@ async fn forget_some(
     calls: u64,
 ) -> Option<u64> {
     let command = scripts::forget_tokens(peers.proposing_us(None).unwrap_or_else(|| peers.own_us()), retention);
-    let calls: Vec<_> = (0..calls).map(|_| connection.wire.ask(&command).without_error()).collect();
+    let calls: Vec<_> = (0..calls).map(|_| connection.conn.ask(&command).without_error()).collect();
     let mut left = 0;
     for call in calls {
         let answer = timeout(connection.deadline(), call).await.ok()?;

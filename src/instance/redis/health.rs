@@ -1,13 +1,12 @@
 //! What outlives a connection: what the client last learnt about the instance.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::address::Endpoint;
 use super::admission::server_info::ServerInfo;
-use super::excess::Excess;
-use super::reply_limit::TooMuch;
+use super::reconnect::{Excess, Sessions};
 use super::trouble::CurrentTrouble;
 use crate::instance::{InstanceCounts, ReplyKind};
 use crate::protocol::{AdmissionState, NotUsable, Reply, SeenRecords};
@@ -18,8 +17,6 @@ pub(super) struct InstanceHealth {
     last: Mutex<LastKnown>,
     pub(super) trouble: CurrentTrouble,
     pub(super) counts: ReplyCounts,
-    /// A reply with the values of leases was longer than those: something else is stored under the keys of locks.
-    pub(super) has_long_values: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -52,35 +49,6 @@ pub(super) struct Rights {
     pub(super) hears: Option<bool>,
     /// Whether the connection has the name that it was to have.
     pub(super) named: Option<bool>,
-}
-
-/// How a process calls those of the client's connections to it that are not known to be ended (P28).
-#[derive(Clone, Debug, Default)]
-pub(super) struct Sessions {
-    run_id: String,
-    ids: Vec<u64>,
-}
-
-/// So many are remembered. One more would be a connection that broke just before the earlier ones were ended.
-const MOST_SESSIONS: usize = 16;
-
-impl Sessions {
-    /// Notes a connection, and returns the server-side ids of earlier ones that may still be open.
-    pub(super) fn begin(&mut self, run_id: String, session: Option<u64>) -> Vec<u64> {
-        if self.run_id != run_id {
-            *self = Self { run_id, ids: Vec::new() };
-        }
-        let former = self.ids.clone();
-        self.ids.extend(session);
-        let too_many = self.ids.len().saturating_sub(MOST_SESSIONS);
-        self.ids.drain(..too_many);
-        former
-    }
-
-    /// The process was to end these.
-    pub(super) fn note_ended(&mut self, former: &[u64]) {
-        self.ids.retain(|id| !former.contains(id));
-    }
 }
 
 /// How the previous connection left the instance: its clock may step while the client is not connected.
@@ -131,37 +99,12 @@ impl InstanceHealth {
     pub(super) fn lock(&self) -> MutexGuard<'_, LastKnown> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    /// Takes in how the present connection has ended: what was too much, if that was why.
-    pub(super) fn note_excess(&self) -> Option<TooMuch> {
-        let mut last = self.lock();
-        let too_much = last.excess.take()?;
-        // Values of others are no fault of the instance. From now on they are cut, so it happens once.
-        if too_much.may_be_a_value() && !self.has_long_values.swap(true, Ordering::Relaxed) {
-            last.excess.forgive_last();
-        }
-        Some(too_much)
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::protocol::{Cause, FencingToken, Refusal};
-
-    #[test]
-    fn connections_are_remembered_until_their_process_was_asked_to_end_them() {
-        let mut sessions = Sessions::default();
-        let mut begin = |run_id: &str, session| sessions.begin(run_id.to_owned(), Some(session));
-        assert_eq!(begin("one", 1), [0; 0]);
-        assert_eq!(begin("one", 2), [1]);
-        assert_eq!(begin("one", 3), [1, 2], "the second broke before the first was ended");
-        sessions.note_ended(&[1, 2]);
-        assert_eq!(sessions.begin("one".to_owned(), None), [3]);
-        assert_eq!(sessions.begin("another".to_owned(), Some(1)), [0; 0]);
-        (2..100).for_each(|session| drop(sessions.begin("another".to_owned(), Some(session))));
-        assert_eq!(sessions.begin("another".to_owned(), None).len(), MOST_SESSIONS);
-    }
 
     #[test]
     fn every_kind_of_reply_is_counted_by_itself() {

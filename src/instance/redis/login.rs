@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use redis::{FromRedisValue, RedisResult, Value};
 
 use super::classify::{clip, failed};
+use super::conn::Conn;
 use super::credentials::Credentials;
-use super::wire::Wire;
 use crate::protocol::{Cause, NotUsable};
 
 /// The oldest major version of Redis that can be used; Valkey began with a later one.
@@ -17,11 +17,11 @@ const LEAST_VERSION: u32 = 7;
 /// # Errors
 /// What keeps the server from being used, also if that is what it is for.
 pub(super) async fn log_in(
-    wire: &Wire,
+    conn: &Conn,
     credentials: Option<&Credentials>,
     database: i64,
 ) -> Result<Option<u64>, Cause> {
-    let said = hello(wire, credentials, database).await.map_err(|error| match failed(&error) {
+    let said = hello(conn, credentials, database).await.map_err(|error| match failed(&error) {
         Cause::Server(message) if is_about_hello(&message) => Cause::NoHello(message),
         // A proxy that does not know HELLO with a password.
         Cause::PasswordNeeded if credentials.is_some() => {
@@ -41,7 +41,7 @@ fn is_about_hello(message: &str) -> bool {
 
 /// Uses RESP3 from here on, in which a server may push.
 pub(super) async fn hello(
-    wire: &Wire,
+    conn: &Conn,
     credentials: Option<&Credentials>,
     database: i64,
 ) -> RedisResult<HashMap<String, Value>> {
@@ -53,7 +53,7 @@ pub(super) async fn hello(
     if database != 0 {
         commands.cmd("SELECT").arg(database);
     }
-    let replies = wire.ask_all(&commands).replies_without_error().await?;
+    let replies = conn.ask_all(&commands).replies_without_error().await?;
     Ok(HashMap::from_redis_value(replies.into_iter().next().unwrap_or(Value::Nil))?)
 }
 

@@ -2,34 +2,31 @@
 
 mod address;
 mod admission;
+pub(crate) mod batch;
 mod blocking;
 pub(crate) mod classify;
+mod conn;
 mod connect;
 mod connection;
 mod credentials;
-mod decode;
 mod denied;
-#[cfg(feature = "testing")]
-mod dialed;
-pub(crate) mod encode;
-mod excess;
 mod forget_tokens;
 mod health;
+pub(crate) mod link;
 mod login;
+mod open;
 mod options;
 mod pushes;
 mod quarantine_log;
 mod questions;
-mod reply_limit;
+mod reconnect;
+pub(crate) mod resp;
 pub(crate) mod scripts;
-mod send_queue;
 mod sentinel;
 mod stream;
 mod supervisor;
 mod tls;
 mod trouble;
-mod wire;
-pub(crate) mod write;
 
 #[cfg(all(test, feature = "config"))]
 pub(crate) use address::USER_ALONE;
@@ -38,9 +35,9 @@ pub(crate) use address::{Address, InstanceSettings};
 pub(crate) use address::{Fallback, is_readable};
 pub use credentials::Credentials;
 pub(crate) use credentials::CredentialsSource;
-#[cfg(feature = "testing")]
-pub(crate) use dialed::Dialer;
 pub(crate) use options::ClientOptions;
+#[cfg(feature = "testing")]
+pub(crate) use stream::Dialer;
 pub use tls::Tls;
 
 use std::fmt;
@@ -271,10 +268,10 @@ impl RedisInstance {
     /// Looks for keys of texts that match, at about so many keys; changes nothing.
     pub(crate) fn scan(&self, pattern: Vec<u8>, most: usize) -> impl Future<Output = Result<FoundKeys, Cause>> + use<> {
         // Many steps, which keep no connection that is given up meanwhile.
-        let asked = self.answering().map(|connection| (connection.wire.clone(), connection.deadline()));
+        let asked = self.answering().map(|connection| (connection.conn.clone(), connection.deadline()));
         async move {
-            let (wire, deadline) = asked?;
-            questions::scan((&wire, deadline), &pattern, most).await
+            let (conn, deadline) = asked?;
+            questions::scan((&conn, deadline), &pattern, most).await
         }
     }
 

@@ -9,6 +9,7 @@ use tokio::time::timeout;
 
 use super::address::Address;
 use super::admission::records::Records;
+use super::conn::{ConnOptions, Gathering};
 use super::health::InstanceHealth;
 use crate::clock::{Clock, CorrectedClock};
 use crate::instance::{Invalidation, Listener};
@@ -42,6 +43,7 @@ pub(crate) struct ClientOptions {
     pub(crate) invalidations: mpsc::Sender<Invalidation>,
     /// Where messages of other clients go, if they are wanted.
     pub(crate) listener: Option<Listener>,
+    pub(crate) gathering: Arc<Gathering>,
 }
 
 impl ClientOptions {
@@ -76,6 +78,13 @@ impl ConnectOptions {
     /// By the machine's clock.
     pub(super) fn now(&self) -> Instant {
         self.client.machine_clock.now()
+    }
+
+    /// What a connection needs of it.
+    pub(super) fn of_connection(&self) -> ConnOptions {
+        let (clock, process) = (Arc::clone(&self.client.machine_clock), self.client.process);
+        let (deadline, gathering) = (self.client.instance_timeout, Arc::clone(&self.client.gathering));
+        ConnOptions { clock, process, deadline, gathering }
     }
 
     /// How long an instance waits of which the client learns late that it is a process of its own: locks that may have been forgotten

@@ -6,9 +6,9 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use redis::{PushInfo, PushKind, Value};
 use tokio::sync::{Notify, mpsc};
 
+use super::resp::{Item, Items};
 use crate::instance::ReceivedMessage;
 use crate::protocol::{InstanceId, MAX_MESSAGE};
 
@@ -60,29 +60,31 @@ impl Pushes {
     }
 
     /// Takes one in. Called between two replies, so it does not wait.
-    pub(super) fn receive(&self, push: PushInfo) {
-        match push.kind {
-            PushKind::Invalidate => self.receive_invalidation(push),
-            PushKind::Message => self.receive_message(push),
+    pub(super) fn receive(&self, push: &[u8]) {
+        let mut items = Items::of(push);
+        let (Some(Item::Push(_)), Some(kind)) = (items.next(), items.next().and_then(Item::text)) else { return };
+        match kind {
+            b"invalidate" => self.receive_invalidation(items),
+            b"message" => self.receive_message(items),
             _ => {}
         }
     }
 
-    /// Takes in a message of another client. A message that is longer than any, or comes when too many wait, is
-    /// dropped: its waiter polls anyway (P27).
-    fn receive_message(&self, push: PushInfo) {
+    /// Takes in a message of another client, behind the name of the channel. A message that is longer than any, or comes when too many
+    /// wait, is dropped: its waiter polls anyway (P27).
+    fn receive_message(&self, mut items: Items<'_>) {
         let Some((instance, messages)) = &self.messages else { return };
-        if let Some(Value::BulkString(message)) = push.data.into_iter().nth(1)
+        if let (Some(_), Some(Item::Text(message))) = (items.next(), items.next())
             && message.len() <= MAX_MESSAGE
         {
-            let _ = messages.try_send(ReceivedMessage { instance: *instance, message });
+            let _ = messages.try_send(ReceivedMessage { instance: *instance, message: message.to_vec() });
         }
     }
 
-    fn receive_invalidation(&self, push: PushInfo) {
+    fn receive_invalidation(&self, mut items: Items<'_>) {
         let mut pending = self.pending();
-        match push.data.into_iter().next() {
-            Some(Value::Array(keys)) => pending.add(keys),
+        match items.next() {
+            Some(Item::List(_)) => pending.add(items),
             _ => {
                 self.flushes.fetch_add(1, Ordering::AcqRel);
                 pending.flushed = true;
@@ -110,14 +112,14 @@ impl Pushes {
 }
 
 impl PendingInvalidations {
-    fn add(&mut self, keys: Vec<Value>) {
-        for key in keys {
-            let Value::BulkString(key) = key else { continue };
+    fn add(&mut self, mut keys: Items<'_>) {
+        while let Some(key) = keys.next() {
+            let Item::Text(key) = key else { continue };
             if self.any {
                 return;
             }
             self.bytes += key.len();
-            self.keys.push(key);
+            self.keys.push(key.to_vec());
             if self.keys.len() > MAX_KEYS || self.bytes > MAX_BYTES {
                 self.forget_which();
             }
@@ -138,25 +140,26 @@ mod tests {
     use super::*;
     use crate::resource::ADMISSION_KEY;
 
-    fn push(keys: &[&[u8]]) -> PushInfo {
-        let keys = keys.iter().map(|key| Value::BulkString(key.to_vec())).collect();
-        PushInfo { kind: PushKind::Invalidate, data: vec![Value::Array(keys)] }
+    fn push(keys: &[&[u8]]) -> Vec<u8> {
+        let text = |text: &[u8]| [format!("${}\r\n", text.len()).as_bytes(), text, b"\r\n"].concat();
+        let head = [&b">2\r\n$10\r\ninvalidate\r\n"[..], format!("*{}\r\n", keys.len()).as_bytes()].concat();
+        keys.iter().fold(head, |all, key| [all, text(key)].concat())
     }
 
     #[test]
     fn a_few_keys_are_kept_apart_and_a_flood_may_be_about_any() {
         let pushes = Pushes::default();
-        pushes.receive(push(&[b"a", b"b"]));
-        pushes.receive(push(&[b"c"]));
+        pushes.receive(&push(&[b"a", b"b"]));
+        pushes.receive(&push(&[b"c"]));
         assert_eq!(pushes.pending().keys, [b"a", b"b", b"c"]);
         assert!(pushes.pending().may_be(b"c") && !pushes.pending().may_be(ADMISSION_KEY.as_bytes()));
         for _ in 0..100_000 {
-            pushes.receive(push(&[b"key"]));
+            pushes.receive(&push(&[b"key"]));
         }
         let pending = std::mem::take(&mut *pushes.pending());
         assert_eq!((pending.keys.len(), pending.bytes, pending.any, pending.flushed), (0, 0, true, false));
         assert!(pending.may_be(ADMISSION_KEY.as_bytes()), "the record may have been among them");
-        pushes.receive(push(&[&vec![0; MAX_BYTES + 1]]));
+        pushes.receive(&push(&[&vec![0; MAX_BYTES + 1]]));
         assert!(pushes.pending().any);
         assert_eq!(pushes.unsettled_flush(), None);
     }
@@ -168,18 +171,18 @@ mod tests {
             let pending = pushes.pending();
             (pending.keys.len(), pending.any)
         };
-        pushes.receive(push(&[b"k".as_slice(); MAX_KEYS]));
+        pushes.receive(&push(&[b"k".as_slice(); MAX_KEYS]));
         assert_eq!(kept(), (MAX_KEYS, false));
-        pushes.receive(push(&[b"k"]));
+        pushes.receive(&push(&[b"k"]));
         assert_eq!(kept(), (0, true));
 
         let pushes = Pushes::default();
-        pushes.receive(push(&[&[0; MAX_BYTES]]));
+        pushes.receive(&push(&[&[0; MAX_BYTES]]));
         assert!(!pushes.pending().any);
     }
 
     fn flush(pushes: &Pushes) {
-        pushes.receive(PushInfo { kind: PushKind::Invalidate, data: vec![Value::Nil] });
+        pushes.receive(b">2\r\n$10\r\ninvalidate\r\n_\r\n");
     }
 
     #[test]
@@ -205,7 +208,7 @@ mod tests {
     #[test]
     fn what_is_no_change_of_a_key_is_left_out() {
         let pushes = Pushes::default();
-        pushes.receive(PushInfo { kind: PushKind::Message, data: vec![Value::Int(1)] });
+        pushes.receive(b">2\r\n$7\r\nmessage\r\n:1\r\n");
         assert_eq!(*pushes.pending(), PendingInvalidations::default());
     }
 }

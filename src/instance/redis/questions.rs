@@ -3,7 +3,6 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::Either;
@@ -13,11 +12,10 @@ use tokio::time::timeout;
 use super::admission::server_info::{field, version, word};
 use super::admission::shared::SharedAdmission;
 use super::classify::{bytes, classify_key_check, error_of, failed, is_other_type};
+use super::conn::Conn;
 use super::connect::load;
 use super::connection::InstanceConnection;
 use super::denied::Denied;
-use super::reply_limit::MOST_OF_A_VALUE;
-use super::wire::Wire;
 use crate::instance::{Claim, ClockOffset, FoundKeys, KeyState, Read, ServerDetails, StoredKey};
 use crate::protocol::{Cause, FencingToken, READERS};
 use crate::resource::{FLOOR_KEY, Resource, TOKENS_KEY};
@@ -38,8 +36,9 @@ const TRIPS: usize = 3;
 /// What is under the keys of locks: a value, or readers.
 const LOCK_TYPES: [&str; 2] = ["string", "zset"];
 
-/// How many keys a server looks at in one command: some tenths of a millisecond of its time.
-const STEP: usize = 500;
+/// How many keys a server looks at in one command: some tenths of a millisecond of its time, and names that fit into a reply however long
+/// they are.
+const STEP: usize = 100;
 
 /// The answer, within the deadline of a connection.
 async fn within<T>(deadline: Duration, answer: impl Future<Output = RedisResult<T>>) -> Result<T, Cause> {
@@ -53,24 +52,24 @@ async fn within<T>(deadline: Duration, answer: impl Future<Output = RedisResult<
 pub(super) fn read(connection: &InstanceConnection, resource: &Resource) -> impl Future<Output = Read> + use<> {
     let mut commands = redis::pipe();
     let key = resource.key();
-    read_beginning(&mut commands, key, MOST_OF_ANY_VALUE);
+    commands.cmd("GETRANGE").arg(key).arg(0).arg(MOST_OF_ANY_VALUE - 1);
     commands.cmd("PTTL").arg(key).cmd("ZSCORE").arg(TOKENS_KEY).arg(key).cmd("ZSCORE").arg(key).arg(READERS);
-    let (wire, deadline) = (connection.wire.clone(), connection.deadline());
-    let (answer, resource) = (wire.ask_all(&commands), resource.clone());
+    let (conn, deadline) = (connection.conn.clone(), connection.deadline());
+    let (answer, resource) = (conn.ask_all(&commands), resource.clone());
     async move {
         let values = within(deadline, answer.replies()).await?;
         if !is_of_readers(&values) {
             let mut stored = stored(&values)?;
             if values.first().is_some_and(is_other_type) {
                 let kind = redis::cmd("TYPE").arg(resource.key()).to_owned();
-                let kind = within(deadline, wire.ask(&kind).read::<String>()).await; // not all users may ask that
+                let kind = within(deadline, conn.ask(&kind).read::<String>()).await; // not all users may ask that
                 stored.other_type = Some(kind.unwrap_or_else(|_| "key of another type".to_owned()));
             }
             return Ok(stored);
         }
         // Only now: of another program's set even a few members may be more than is accepted as an answer.
         let members = redis::cmd("ZRANGE").arg(resource.key()).arg(0).arg(MOST_READERS - 1).to_owned();
-        let readers = texts(&within(deadline, wire.ask(&members)).await?);
+        let readers = texts(&within(deadline, conn.ask(&members)).await?);
         Ok(StoredKey { value: None, readers, ..stored_beside(&values) })
     }
 }
@@ -84,7 +83,7 @@ pub(super) fn are_free(
     for resource in resources {
         commands.cmd("PTTL").arg(resource.key());
     }
-    let (answer, deadline) = (connection.wire.ask_all(&commands), connection.deadline());
+    let (answer, deadline) = (connection.conn.ask_all(&commands), connection.deadline());
     async move {
         let left = within(deadline, answer.replies_without_error()).await?;
         Ok(left.iter().map(|left| *left == MISSING).collect())
@@ -131,22 +130,9 @@ fn text(value: &Value) -> Option<Vec<u8>> {
     bytes(value).map(<[u8]>::to_vec)
 }
 
-/// Reads so many bytes of a value at most.
-fn read_beginning(commands: &mut Pipeline, key: &[u8], most: u64) {
-    commands.cmd("GETRANGE").arg(key).arg(0).arg(most - 1);
-}
-
-/// Reads all keys at once, and requests a push when any of them changes. Where other programs store something long under the keys of
-/// locks it is of each as much as a value of this library may take: more may not be accepted as an answer.
-fn read_watched<'a>(connection: &InstanceConnection, keys: impl Iterator<Item = &'a [u8]>) -> Pipeline {
+/// Reads all keys at once, and requests a push when any of them changes. What is too long for a lock's value is passed over.
+fn read_watched<'a>(keys: impl Iterator<Item = &'a [u8]>) -> Pipeline {
     let mut commands = redis::pipe();
-    if connection.options.health.has_long_values.load(Ordering::Relaxed) {
-        for key in keys {
-            commands.cmd("CLIENT").arg("CACHING").arg("YES");
-            read_beginning(&mut commands, key, MOST_OF_A_VALUE);
-        }
-        return commands;
-    }
     commands.cmd("CLIENT").arg("CACHING").arg("YES").cmd("MGET");
     keys.for_each(|key| _ = commands.arg(key));
     commands
@@ -158,9 +144,9 @@ pub(super) fn look(
     connection: Arc<InstanceConnection>,
     resource: &Resource,
 ) -> impl Future<Output = Result<Option<Vec<u8>>, Cause>> + use<> {
-    let watched = connection.tracking.then(|| read_watched(&connection, std::iter::once(resource.key())));
+    let watched = connection.tracking.then(|| read_watched(std::iter::once(resource.key())));
     let answer = match watched {
-        Some(commands) => Either::Left(connection.wire.ask_all(&commands).replies_without_error()),
+        Some(commands) => Either::Left(connection.conn.ask_all(&commands).replies_without_error()),
         None => Either::Right(read(&connection, resource)),
     };
     let deadline = connection.deadline();
@@ -174,11 +160,11 @@ pub(super) fn look(
     }
 }
 
-/// The value in the answer to a look at one key. GETRANGE knows no difference between nothing and an empty value.
+/// The value in the answer to a look at one key.
 fn value_of(answer: &Value) -> Option<Vec<u8>> {
     match answer {
         Value::Array(values) => value_of(values.first()?),
-        Value::BulkString(value) => Some(value.clone()).filter(|value| !value.is_empty()),
+        Value::BulkString(value) => Some(value.clone()),
         _ => None,
     }
 }
@@ -189,7 +175,7 @@ pub(super) fn check_keys(
     claims: Vec<Arc<Claim>>,
 ) -> impl Future<Output = Option<Vec<KeyState>>> + use<> {
     let keys = claims.iter().map(|claim| claim.resource.key());
-    let answer = connection.tracking.then(|| connection.wire.ask_all(&read_watched(connection, keys)));
+    let answer = connection.tracking.then(|| connection.conn.ask_all(&read_watched(keys)));
     let deadline = connection.deadline();
     // Requests find out what is wrong with the connection; this only checks.
     async move { classify_key_check(&claims, &within(deadline, answer?.replies()).await.ok()?) }
@@ -197,12 +183,12 @@ pub(super) fn check_keys(
 
 /// Reads what a server is and how it does.
 pub(super) async fn examine(connection: &InstanceConnection) -> Result<ServerDetails, Cause> {
-    let (wire, deadline) = (&connection.wire, connection.deadline());
+    let (conn, deadline) = (&connection.conn, connection.deadline());
     let clock = &connection.options.client.machine_clock;
     let (mut round_trip, mut clock_offset) = (Duration::MAX, ClockOffset::default());
     for _ in 0..TRIPS {
         let (sent, wall_us) = (clock.now(), clock.wall_us());
-        let (seconds, micros): (u64, u64) = within(deadline, wire.ask(&redis::cmd("TIME")).read()).await?;
+        let (seconds, micros): (u64, u64) = within(deadline, conn.ask(&redis::cmd("TIME")).read()).await?;
         let took = clock.now().saturating_since(sent);
         if took < round_trip {
             round_trip = took;
@@ -214,13 +200,13 @@ pub(super) async fn examine(connection: &InstanceConnection) -> Result<ServerDet
     for section in ["server", "replication", "memory", "persistence", "cluster"] {
         sections.cmd("INFO").arg(section);
     }
-    let info: Vec<String> = within(deadline, wire.ask_all(&sections).read()).await?;
+    let info: Vec<String> = within(deadline, conn.ask_all(&sections).read()).await?;
     let snapshots = redis::cmd("CONFIG").arg("GET").arg("save").to_owned();
-    let snapshots = within(deadline, wire.ask(&snapshots).read()).await;
+    let snapshots = within(deadline, conn.ask(&snapshots).read()).await;
     let details = from_info(&info.concat(), snapshots.ok().as_ref());
-    let tokens = within(deadline, wire.ask_all(&tokens()).read()).await.unwrap_or_default();
+    let tokens = within(deadline, conn.ask_all(&tokens()).read()).await.unwrap_or_default();
     // Last: a paused server answers nothing behind it.
-    let refuses_writes = match timeout(deadline, load(wire, true)).await {
+    let refuses_writes = match timeout(deadline, load(conn, true)).await {
         Ok(Ok(denied)) => denied.and_then(|denied| denied.map_or_else(Some, Denied::obstacle)),
         Ok(Err(cause)) => Some(cause),
         Err(_) => Some(Cause::TimedOut),
@@ -285,15 +271,17 @@ fn saves_snapshots(config: &Value) -> Option<bool> {
 }
 
 /// Looks at about `most` keys, each step within the deadline.
-pub(super) async fn scan((wire, deadline): (&Wire, Duration), pattern: &[u8], most: usize) -> Result<FoundKeys, Cause> {
+pub(super) async fn scan((conn, deadline): (&Conn, Duration), pattern: &[u8], most: usize) -> Result<FoundKeys, Cause> {
     let mut found = FoundKeys { keys: Vec::new(), are_all: true };
     for kind in LOCK_TYPES {
         let (mut cursor, mut looked_at) = (0_u64, 0_usize);
         loop {
             let mut step = redis::cmd("SCAN");
             step.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(STEP).arg("TYPE").arg(kind);
-            let (next, keys): (u64, Vec<Vec<u8>>) = within(deadline, wire.ask(&step).read()).await?;
-            found.keys.extend(keys);
+            let (next, keys): (u64, Vec<Vec<u8>>) = within(deadline, conn.ask(&step).read()).await?;
+            let are_named = |key: &Vec<u8>| !key.is_empty(); // a name that was too long is passed over
+            found.are_all &= keys.iter().all(are_named);
+            found.keys.extend(keys.into_iter().filter(are_named));
             (cursor, looked_at) = (next, looked_at.saturating_add(STEP));
             if cursor == 0 || looked_at >= most {
                 found.are_all &= cursor == 0;

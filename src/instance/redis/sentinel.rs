@@ -1,7 +1,6 @@
 //! Masters that Sentinels know: at each connect they name the address.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -9,10 +8,10 @@ use tokio::time::sleep;
 
 use super::address::{Address, Endpoint, SentinelGroup};
 use super::classify::failed;
+use super::conn::Conn;
 use super::login::hello;
+use super::open::open_stream;
 use super::options::ConnectOptions;
-use super::stream::open_stream;
-use super::wire::Wire;
 use crate::protocol::Cause;
 
 /// What a Sentinel says of a group.
@@ -78,11 +77,10 @@ fn newest(named: &[NamedMaster]) -> Option<&NamedMaster> {
 async fn ask(options: &ConnectOptions, sentinel: &Address, name: &str) -> Result<NamedMaster, Cause> {
     let stream = open_stream(sentinel.endpoint(), sentinel.tcp(), &AtomicBool::new(false)).await?;
     let credentials = sentinel.credentials().await?;
-    let (clock, process) = (Arc::clone(&options.client.machine_clock), options.client.process);
-    let (wire, _task) = Wire::begin(stream, Box::new(drop), clock, process);
-    hello(&wire, credentials.as_ref(), sentinel.database).await.map_err(|error| failed(&error))?;
+    let (conn, _task) = Conn::begin(stream, Box::new(|_: &[u8]| {}), options.of_connection());
+    hello(&conn, credentials.as_ref(), sentinel.database).await.map_err(|error| failed(&error))?;
     let ask = redis::cmd("SENTINEL").arg("MASTER").arg(name).to_owned();
-    let fields: HashMap<String, String> = wire.ask(&ask).read().await.map_err(|error| failed(&error))?;
+    let fields: HashMap<String, String> = conn.ask(&ask).read().await.map_err(|error| failed(&error))?;
     read(&fields).ok_or_else(|| Cause::OtherProtocol("it names no address of the master".to_owned()))
 }
 

@@ -25,10 +25,10 @@ use super::classify::clip;
 use super::connect::{ADMISSION_TRIPS, connect, note_refusal};
 use super::connection::{InstanceConnection, probe_interval};
 use super::forget_tokens::keep_forgetting_tokens;
+use super::link::closed;
 use super::options::{ConnectFailure, ConnectOptions};
 use super::pushes::Pushes;
 use super::quarantine_log::QuarantineLog;
-use super::send_queue::closed;
 use super::sentinel::moved;
 use crate::instance::{ChangedKeys, Invalidation};
 use crate::log_limit::LogLimit;
@@ -117,7 +117,7 @@ impl Drop for AnnouncedState {
             true
         });
         if let Ok(connection) = last {
-            connection.close();
+            connection.conn.close();
         }
     }
 }
@@ -166,8 +166,8 @@ impl Supervisor {
     /// Records that there is no connection, or not any more; returns how long it lasted.
     fn end(&mut self, reason: ConnectFailure) -> Duration {
         let was_late = matches!(reason, ConnectFailure::Late(_) | ConnectFailure::LateTls);
-        let cause = match self.options.health.note_excess() {
-            Some(too_much) => Cause::NotConnected(too_much.to_string()),
+        let cause = match self.options.health.lock().excess.take() {
+            Some(broken) => broken.cause(),
             None => reason.cause(),
         };
         let now = self.options.now();
@@ -265,7 +265,7 @@ impl Supervisor {
     /// Ends a connection that is not used any more, however its service ended: requests that wait are answered,
     /// and what is in doubt about the instance stays so for the next connection.
     fn retire(&self, connection: &InstanceConnection) {
-        connection.close();
+        connection.conn.close();
         self.peers.remove(self.options.id.index());
         let ahead = self.peers.own_clock_ahead();
         connection.admission.iter().for_each(|admission| admission.remember_for_next_connection(ahead));
@@ -340,7 +340,7 @@ async fn carry_out(
     let required = flush.map(|_| AdmissionFollowUp::Quarantine);
     let Some(follow_up) = required.or(requested) else { return Ok(None) };
     admission.begin_follow_up(follow_up, flush);
-    let info = server_info::read(&connection.wire).await?;
+    let info = server_info::read(&connection.conn).await?;
     let proposing_us = |us| peers.proposing_us(Some((connection.options.id, us)));
     admission.replace_record(&connection.handshake().run(&info.facts, flush.is_some(), proposing_us).await?);
     Ok(Some((follow_up, info)))
@@ -438,6 +438,7 @@ mod tests {
             own_clock: Arc::new(CorrectedClock::new(Arc::new(SystemClock))),
             invalidations: mpsc::channel(1).0,
             listener: None,
+            gathering: Arc::default(),
         });
         let peers = Arc::new(PeerConnections::new(&client));
         (Arc::new(client.for_each(vec![address]).next().unwrap()), peers)
@@ -469,7 +470,7 @@ mod tests {
         let is_up = ConnectionState::is_ok;
         let Ok(former) = next(is_up).await else { unreachable!() };
         clock.0.store(true, Ordering::Relaxed);
-        drop(next(|state| format!("{state:?}").contains("broken clock")).await);
+        drop(next(ConnectionState::is_err).await); // whichever task it was that read it
         let replies = Arc::<Replies>::default();
         let request = Request::Acquire(Arc::new(Claim::sample(1, "a")));
         let reply_to = ReplyTo::new(Arc::clone(&replies) as Arc<_>, InstanceId::new(0));

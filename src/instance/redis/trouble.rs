@@ -90,6 +90,7 @@ const fn is_its_own(cause: &Cause) -> bool {
             | Cause::NoHello(_)
             | Cause::Silent
             | Cause::Overloaded
+            | Cause::Withdrawn
             | Cause::ScriptMissing
             | Cause::Unrecorded
             | Cause::NoVote

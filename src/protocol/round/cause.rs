@@ -39,6 +39,8 @@ pub enum Cause {
     Silent,
     /// Too many requests to the instance await an answer. Nothing was sent.
     Overloaded,
+    /// Its attempt ended before its turn came, as the instance was busy. Nothing was sent.
+    Withdrawn,
     /// The instance lost its scripts (`SCRIPT FLUSH`); they are being loaded. Nothing was done.
     ScriptMissing,
     /// It was not known yet whether the user may do all that a lock needs, or what its clock shows. Nothing was done.
@@ -131,6 +133,7 @@ impl fmt::Display for Cause {
                 write!(f, "silent: several requests in a row went unanswered; it is probed until it answers")
             }
             Self::Overloaded => write!(f, "too many requests to it await an answer; use fewer at once"),
+            Self::Withdrawn => write!(f, "busy with earlier requests until the attempt had ended"),
             Self::ScriptMissing => write!(f, "its scripts were flushed and are being loaded again"),
             Self::JustConnected => write!(f, "it was connected only just now; try again"),
             Self::TimedOut => write!(f, "no answer within the instance timeout"),

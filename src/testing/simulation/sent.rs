@@ -58,8 +58,7 @@ fn read_call(kind: ScriptKind, args: &[&[u8]], requests: &mut Vec<(Asked, Vec<u8
 mod tests {
     use super::*;
     use crate::instance::Claim;
-    use crate::instance::redis::encode::Encoder;
-    use crate::instance::redis::scripts;
+    use crate::instance::redis::batch::{self, Words};
 
     #[test]
     fn requests_are_read_from_calls_for_one_lock_and_for_several() {
@@ -67,11 +66,11 @@ mod tests {
         let [first, second] = [0, 1].map(|at: usize| claims[at].value.as_bytes().to_vec());
         for asked in [Asked::Lock, Asked::Extend, Asked::Release] {
             let mut bytes = Vec::new();
-            let mut command = Encoder::new(&mut bytes);
+            let mut command = Words(&mut bytes);
             match asked {
-                Asked::Lock => scripts::acquire(&mut command, claims.iter(), None),
-                Asked::Extend => scripts::extend(&mut command, claims.iter(), None, true),
-                Asked::Release => scripts::release(&mut command, claims.iter()),
+                Asked::Lock => batch::acquire(&mut command, claims.iter(), None),
+                Asked::Extend => batch::extend(&mut command, claims.iter(), None, true),
+                Asked::Release => batch::release(&mut command, claims.iter()),
             }
             let expected = [(asked, first.clone()), (asked, second.clone())];
             assert_eq!(sent_requests(&bytes), expected);

@@ -4,10 +4,10 @@
 use redis::{FromRedisValue, RedisResult, Value};
 
 use super::records::NewTimes;
-use crate::instance::redis::classify::{beginning, failed};
+use crate::instance::redis::classify::failed;
+use crate::instance::redis::conn::Conn;
 use crate::instance::redis::options::ConnectOptions;
 use crate::instance::redis::scripts::{self, RecordWrite};
-use crate::instance::redis::wire::Wire;
 use crate::protocol::{
     AdmissionRecord, AdmissionState, Cause, ClockWatch, FencingToken, Instant, NotUsable, ProcessFacts,
     ProcessIdentity, RecordAction, RecordMeaning, RecordOrigin, decide_as_recorded, decide_record,
@@ -27,7 +27,7 @@ pub(crate) struct RecordReading {
 
 /// One connection, as far as admission is concerned.
 pub(crate) struct AdmissionHandshake<'a> {
-    pub(crate) wire: &'a Wire,
+    pub(crate) conn: &'a Conn,
     pub(crate) options: &'a ConnectOptions,
     /// Whether changes of the record are pushed over this connection.
     pub(crate) tracking: bool,
@@ -102,14 +102,14 @@ impl AdmissionHandshake<'_> {
         }
         ask.cmd("GET").arg(ADMISSION_KEY).cmd("TIME");
         let sent = self.options.now();
-        let answers = self.wire.ask_all(&ask).replies_without_error().await?;
+        let answers = self.conn.ask_all(&ask).replies_without_error().await?;
         let received = self.options.now();
         let mut answers = answers.into_iter().rev();
         let (seconds, micros): (u64, u64) = redis::from_redis_value(answers.next().unwrap_or(Value::Nil))?;
         let record = match answers.next().unwrap_or(Value::Nil) {
             Value::Nil => None,
             Value::BulkString(bytes) => Some(bytes),
-            other => Some(beginning(&other).into_bytes()),
+            _ => Some(b"no string".to_vec()),
         };
         let instance_us = seconds.saturating_mul(1_000_000).saturating_add(micros);
         Ok(RecordReading { record, instance_us, sent, received })
@@ -133,7 +133,7 @@ impl AdmissionHandshake<'_> {
         write: RecordWrite,
     ) -> RedisResult<Option<Vec<u8>>> {
         let command = scripts::write_record(found.unwrap_or_default(), identity, write);
-        let there = self.wire.ask(&command).without_error().await?;
+        let there = self.conn.ask(&command).without_error().await?;
         Ok(<(Option<Vec<u8>>, u64)>::from_redis_value(there)?.0)
     }
 }

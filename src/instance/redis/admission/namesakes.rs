@@ -9,9 +9,9 @@ use tokio::time::timeout;
 
 use super::peers::PeerConnections;
 use super::processes::{Claim, Namesake, ProcessRegistry};
+use crate::instance::redis::conn::Conn;
 use crate::instance::redis::connection::InstanceConnection;
 use crate::instance::redis::options::ConnectOptions;
-use crate::instance::redis::wire::Wire;
 use crate::protocol::{Cause, Instant, NotUsable};
 
 /// What two addresses of the same name are.
@@ -32,7 +32,7 @@ enum Verdict {
 pub(crate) async fn claim_name(
     options: &ConnectOptions,
     peers: &PeerConnections,
-    wire: &Wire,
+    conn: &Conn,
     run_id: &str,
 ) -> Result<Instant, Cause> {
     let (registry, quarantine) = (&peers.processes, options.wait_of_namesake());
@@ -60,7 +60,7 @@ pub(crate) async fn claim_name(
         let Some(other) = peers.connection(namesake.index).filter(|_| namesake.is_connected) else {
             return Err(refused);
         };
-        match ask(registry, options, wire, &other).await {
+        match ask(registry, options, conn, &other).await {
             Verdict::TwoProcesses => {
                 registry.has_answered(namesake.index);
                 note_error(&other, two_processes(address, &namesake));
@@ -95,21 +95,21 @@ fn two_processes(address: &str, namesake: &Namesake) -> String {
 /// The other one loses its connection and its name; it comes back as the later one.
 fn give_way(registry: &ProcessRegistry, namesake: &Namesake, other: &InstanceConnection) {
     registry.forget(namesake.index);
-    other.give_up();
+    other.conn.give_up();
 }
 
-async fn ask(registry: &ProcessRegistry, options: &ConnectOptions, own: &Wire, other: &InstanceConnection) -> Verdict {
+async fn ask(registry: &ProcessRegistry, options: &ConnectOptions, own: &Conn, other: &InstanceConnection) -> Verdict {
     let Some(secret) = registry.secret(options.id.index()) else { return Verdict::Unknown };
     let text = format!("return '{secret}'");
     let hash = Script::new(&text).get_hash().to_owned();
-    let within = async |wire: &Wire, command: &Cmd| timeout(options.client.instance_timeout, wire.ask(command)).await;
+    let within = async |conn: &Conn, command: &Cmd| timeout(options.client.instance_timeout, conn.ask(command)).await;
     let load = redis::cmd("SCRIPT").arg("LOAD").arg(text).to_owned();
     let call = redis::cmd("EVALSHA").arg(hash).arg(0).to_owned();
     let knows = |answer: &Value| matches!(answer, Value::BulkString(bytes) if bytes == secret.as_bytes());
     if !matches!(within(own, &load).await, Ok(Ok(Value::BulkString(_)))) {
         return Verdict::Unknown;
     }
-    match within(&other.wire, &call).await {
+    match within(&other.conn, &call).await {
         Ok(Ok(answer)) if knows(&answer) => Verdict::OneProcess,
         Ok(Ok(Value::ServerError(error))) if error.code() != "NOSCRIPT" => Verdict::Silent, // it may be busy
         // The scripts were not flushed meanwhile.

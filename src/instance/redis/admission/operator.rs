@@ -46,16 +46,16 @@ async fn within<T>(connection: &InstanceConnection, deed: impl Future<Output = R
 }
 
 async fn found(handshake: &AdmissionHandshake<'_>) -> Result<FoundRecord, Cause> {
-    let identity = server_info::read(handshake.wire).await?.facts.identity;
+    let identity = server_info::read(handshake.conn).await?.facts.identity;
     let reading = handshake.read().await.map_err(|error| failed(&error))?;
     Ok(FoundRecord { stored: reading.record, identity, now_ms: reading.instance_us / 1_000 })
 }
 
 async fn look_for_trace(handshake: &AdmissionHandshake<'_>, channel: &str, writes: bool) -> Result<Trace, Cause> {
-    let identity = server_info::read(handshake.wire).await?.facts.identity;
+    let identity = server_info::read(handshake.conn).await?.facts.identity;
     let longest_ttl_ms = handshake.options.records.terms.quarantine_ms;
     let commands = scripts::open(&identity, longest_ttl_ms, channel, writes);
-    let answers = handshake.wire.ask_all(&commands).replies_without_error().await;
+    let answers = handshake.conn.ask_all(&commands).replies_without_error().await;
     trace(answers.map_err(|error| after_sending(&error))?)
 }
 

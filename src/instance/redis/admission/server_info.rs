@@ -3,7 +3,7 @@
 use redis::RedisError;
 
 use crate::instance::redis::classify::failed;
-use crate::instance::redis::wire::Wire;
+use crate::instance::redis::conn::Conn;
 use crate::protocol::{Cause, NotUsable, ProcessFacts, ProcessIdentity};
 
 /// The longest word of a server: an id has 40 digits.
@@ -34,13 +34,13 @@ impl ServerInfo {
 ///
 /// # Errors
 /// What keeps it from being used, also if its report names too little.
-pub(crate) async fn read(wire: &Wire) -> Result<ServerInfo, Cause> {
+pub(crate) async fn read(conn: &Conn) -> Result<ServerInfo, Cause> {
     let mut ask = redis::pipe();
     for section in ["server", "replication", "memory"] {
         ask.cmd("INFO").arg(section);
     }
     let (server, replication, memory): (String, String, String) =
-        wire.ask_all(&ask).read().await.map_err(|error| no_info(&error))?;
+        conn.ask_all(&ask).read().await.map_err(|error| no_info(&error))?;
     if let Some(field) = missing_field(&server, &replication) {
         return Err(Cause::NotUsable(NotUsable::Untold(field)));
     }

@@ -8,9 +8,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::instance::redis::health::PreviousAdmission;
+use crate::instance::redis::link::Asked;
 use crate::instance::redis::options::ConnectOptions;
 use crate::instance::redis::pushes::Pushes;
-use crate::instance::redis::send_queue::Asked;
 use crate::instance::{Claim, Request};
 use crate::protocol::{
     AdmissionFollowUp, AdmissionRecord, AdmissionState, Cause, Instant, LeaseTerms, NotUsable, RawReply, RecordMeaning,

@@ -1,4 +1,4 @@
-//! From a server's answers to [`Reply`]s: the only place that knows the redis crate's errors.
+//! From a server's answers to [`Reply`]s: the only place that knows what they mean.
 //!
 //! Only the exact words of the request's own script count as a grant, and no other words of a server.
 
@@ -8,19 +8,15 @@ mod tests;
 
 pub(crate) use cause::{clip, failed};
 
-use std::fmt::{self, Debug, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{RedisError, RedisResult, Value};
+use redis::Value;
 
+use super::resp::{Item, Items, beginning};
 use crate::instance::{Claim, KeyState};
 use crate::protocol::{AttachedRecord, Cause, FencingToken, RawReply, Refusal, Reply};
 use cause::server_cause;
-
-/// The most that is stored of a rival's value: more than any of ours has. Other
-/// programs may put anything there.
-const MAX_VALUE: usize = 4096;
 
 /// What `PTTL` says of a key without an end.
 const NEVER: i64 = -1;
@@ -28,33 +24,9 @@ const NEVER: i64 = -1;
 /// In a second.
 const MICROS: u64 = 1_000_000;
 
-/// How much of an answer is formatted at most: a few times what is stored of it.
-const MOST_WORDS: usize = 1024;
-
 /// What no script of ours says.
-fn odd(value: &(impl Debug + ?Sized)) -> Reply {
-    Reply::Unknown(Cause::OddReply(clip(&beginning(value))))
-}
-
-/// How it reads, up to its first words: nothing behind them is formatted.
-pub(crate) fn beginning(value: &(impl Debug + ?Sized)) -> String {
-    let mut words = FirstWords(String::new());
-    let _ = write!(words, "{value:?}"); // an error means that they are enough
-    words.0
-}
-
-struct FirstWords(String);
-
-impl Write for FirstWords {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let room = MOST_WORDS.saturating_sub(self.0.len());
-        self.0.extend(text.char_indices().take_while(|(at, _)| *at < room).map(|(_, letter)| letter));
-        if text.len() < room { Ok(()) } else { Err(fmt::Error) }
-    }
-}
-
-fn kept(value: &[u8]) -> Vec<u8> {
-    value.get(..MAX_VALUE).unwrap_or(value).to_vec()
+fn odd(said: &[u8]) -> Reply {
+    Reply::Unknown(Cause::OddReply(beginning(said)))
 }
 
 pub(crate) fn bytes(value: &Value) -> Option<&[u8]> {
@@ -67,61 +39,26 @@ pub(crate) fn bytes(value: &Value) -> Option<&[u8]> {
 
 /// An error of the server: the script may have been carried out in part, so it is unknown, except
 /// where the server says that it did not know the script.
-fn server_error(code: &str, details: &str) -> Reply {
+fn server_error(text: &[u8]) -> Reply {
+    let text = String::from_utf8_lossy(text);
+    let (code, details) = text.split_once(' ').unwrap_or((&text, ""));
     match code {
         "NOSCRIPT" => Reply::NotSent(Cause::ScriptMissing),
         _ => Reply::Unknown(server_cause(code, details)),
     }
 }
 
-fn redis_error(error: &RedisError) -> Reply {
-    match error.code() {
-        // A server's error that the client library turned into one of its own.
-        Some(code) => server_error(code, error.detail().unwrap_or_default()),
-        None => Reply::Unknown(Cause::Disconnected(clip(&error.to_string()))),
-    }
-}
-
-/// The answers to the commands of one write, of which so many are left.
-pub(crate) struct Said<'a>(Result<&'a [Value], &'a RedisError>);
-
-/// Some of them, or what it is for each request that there are none.
-pub(crate) type Part<'a> = Result<&'a [Value], Reply>;
-
-impl<'a> Said<'a> {
-    pub(crate) const fn of(result: &'a RedisResult<Value>) -> Self {
-        Self(match result {
-            Ok(Value::Array(answers)) => Ok(answers.as_slice()),
-            Ok(other) => Ok(std::slice::from_ref(other)),
-            Err(error) => Err(error),
-        })
-    }
-
-    /// The next of them.
-    pub(crate) fn next(&mut self, count: usize) -> Part<'a> {
-        let answers = self.0.map_err(redis_error)?;
-        let (next, left) = answers.split_at_checked(count).ok_or_else(|| odd(answers))?;
-        self.0 = Ok(left);
-        Ok(next)
-    }
-}
-
 /// Whether a script failed as a whole, perhaps by the fault of one of its requests: not if the error is about the instance,
 /// which any request would get.
-pub(crate) fn is_a_fault_of_a_request(answer: &Part<'_>) -> bool {
-    let Ok([answer]) = answer else { return false };
-    match error(answer) {
-        Some(Reply::Unknown(cause)) => !matches!(
+pub(super) fn is_a_fault_of_a_request(answer: &[u8]) -> bool {
+    let Some(Item::Error(text)) = Items::of(answer).next() else { return false };
+    match server_error(text) {
+        Reply::Unknown(cause) => !matches!(
             cause,
             Cause::Loading | Cause::Busy | Cause::OutOfMemory | Cause::ReadOnly | Cause::CannotWrite(_)
         ),
         _ => false,
     }
-}
-
-fn error(answer: &Value) -> Option<Reply> {
-    let Value::ServerError(error) = answer else { return None };
-    Some(server_error(error.code(), error.details().unwrap_or_default()))
 }
 
 /// What an error is about that a script reports.
@@ -148,220 +85,249 @@ const fn without_clock(reply: Reply) -> RawReply {
 }
 
 /// Classifies the answer of `acquire.lua`.
-pub(crate) fn classify_acquires(claims: &[impl AsRef<Claim>], answer: &Part<'_>) -> Vec<RawReply> {
-    let said = done(answer).and_then(|said| match said {
-        [Value::Int(us), answers @ ..] => Ok((*us, answers)),
-        _ => Err(odd(answer)),
-    });
-    each(claims, answer, said, |us, claim, answer| match answer {
-        Value::Int(1) => with_clock(Reply::Granted, us),
-        Value::Array(words) => match words.as_slice() {
-            [word, stored] if bytes(word) == Some(b"stale") => without_clock(
-                bytes(stored)
-                    .and_then(FencingToken::from_wire)
-                    .map_or_else(|| odd(answer), |stored| Reply::Stale { stored }),
-            ),
+pub(super) fn classify_acquires(claims: &[impl AsRef<Claim>], answer: &[u8]) -> Vec<RawReply> {
+    each(claims, answer, Some(1), |[us, _], claim, answer| {
+        let mut items = Items::of(answer);
+        match (items.next(), items.next(), items.next()) {
+            (Some(Item::Number(1)), None, None) => with_clock(Reply::Granted, us),
+            (Some(Item::List(2)), Some(word), Some(stored)) if word.text() == Some(b"stale") => {
+                let stored = stored.text().and_then(FencingToken::from_wire);
+                without_clock(stored.map_or_else(|| odd(answer), |stored| Reply::Stale { stored }))
+            }
             _ => without_clock(not_done(claim, answer, us)),
-        },
-        other => without_clock(not_done(claim, other, us)),
+        }
     })
 }
 
 /// Classifies the answer of `extend.lua`, and of `read.lua` where it lets readers in or keeps them.
-pub(crate) fn classify_extends(claims: &[impl AsRef<Claim>], answer: &Part<'_>) -> Vec<RawReply> {
-    let said = done(answer).and_then(|said| match said {
-        [Value::Int(us), Value::Int(left_ms @ 0..), answers @ ..] => Ok(((*us, left_ms.unsigned_abs()), answers)),
-        _ => Err(odd(answer)),
-    });
-    each(claims, answer, said, |(us, left_ms), claim, answer| match answer {
-        Value::Int(1) if left_ms == 0 => with_clock(Reply::Granted, us),
-        Value::Int(1) => with_clock(Reply::Kept { remaining: Duration::from_millis(left_ms) }, us),
-        Value::Int(2) if left_ms == 0 => with_clock(Reply::Repaired, us),
-        other => without_clock(not_done(claim, other, us)),
+pub(super) fn classify_extends(claims: &[impl AsRef<Claim>], answer: &[u8]) -> Vec<RawReply> {
+    each(claims, answer, Some(2), |[us, left_ms], claim, said| match (Items::of(said).next(), left_ms) {
+        (_, ..0) => without_clock(odd(answer)),
+        (Some(Item::Number(1)), 0) => with_clock(Reply::Granted, us),
+        (Some(Item::Number(2)), 0) => with_clock(Reply::Repaired, us),
+        (Some(Item::Number(1)), left_ms) => {
+            with_clock(Reply::Kept { remaining: Duration::from_millis(left_ms.unsigned_abs()) }, us)
+        }
+        _ => without_clock(not_done(claim, said, us)),
     })
 }
 
 /// Classifies the answer of `read.lua` to readers that leave.
-pub(crate) fn classify_readers(claims: &[impl AsRef<Claim>], answer: &Part<'_>) -> Vec<RawReply> {
-    let said = done(answer).and_then(|said| match said {
-        [Value::Int(_), Value::Int(_), answers @ ..] => Ok(((), answers)),
-        _ => Err(odd(answer)),
-    });
-    each(claims, answer, said, |(), _, answer| released(answer))
+pub(super) fn classify_readers(claims: &[impl AsRef<Claim>], answer: &[u8]) -> Vec<RawReply> {
+    each(claims, answer, Some(2), |_, _, answer| released(answer))
 }
 
 /// Classifies the answer of `release.lua`.
-pub(crate) fn classify_releases(claims: &[impl AsRef<Claim>], answer: &Part<'_>) -> Vec<RawReply> {
-    each(claims, answer, list(answer).map(|answers| ((), answers)), |(), _, answer| released(answer))
+pub(super) fn classify_releases(claims: &[impl AsRef<Claim>], answer: &[u8]) -> Vec<RawReply> {
+    each(claims, answer, None, |_, _, answer| released(answer))
 }
 
-fn released(answer: &Value) -> RawReply {
-    without_clock(match answer {
-        Value::Int(1) => Reply::Granted,
-        Value::Int(0) => Reply::Refused(Refusal::default()),
-        other => error(other).unwrap_or_else(|| odd(other)),
+fn released(answer: &[u8]) -> RawReply {
+    without_clock(match Items::of(answer).next() {
+        Some(Item::Number(1)) => Reply::Granted,
+        Some(Item::Number(0)) => Reply::Refused(Refusal::default()),
+        Some(Item::Error(text)) => server_error(text),
+        _ => odd(answer),
     })
 }
 
-/// The reply to each request, from what is `said` for all of them and for each: or why nothing is, if there is not one for each.
-fn each<T: Copy>(
+/// The reply to each request of a call, from what the script says of each; or of all, if there is not one for each. A script for votes says
+/// that it is done, and so many `numbers` about all.
+fn each(
     claims: &[impl AsRef<Claim>],
-    answer: &Part<'_>,
-    said: Result<(T, &[Value]), Reply>,
-    reply: impl Fn(T, &Claim, &Value) -> RawReply,
+    answer: &[u8],
+    numbers: Option<usize>,
+    reply: impl Fn([i64; 2], &Claim, &[u8]) -> RawReply,
 ) -> Vec<RawReply> {
-    match said {
-        Ok((for_all, answers)) if answers.len() == claims.len() => {
-            claims.iter().zip(answers).map(|(claim, answer)| reply(for_all, claim.as_ref(), answer)).collect()
-        }
-        Ok(_) => vec![without_clock(odd(answer)); claims.len()],
-        Err(reply) => vec![without_clock(reply); claims.len()],
-    }
+    let mut items = Items::of(answer);
+    let all = match about_all(&mut items, claims.len(), numbers) {
+        Ok(Some(all)) => all,
+        Ok(None) => return vec![without_clock(odd(answer)); claims.len()],
+        Err(reply) => return vec![without_clock(reply); claims.len()],
+    };
+    let one = |claim: &Claim| match items.whole() {
+        Some(said) => reply(all, claim, said),
+        None => without_clock(odd(answer)),
+    };
+    claims.iter().map(AsRef::as_ref).map(one).collect()
 }
 
-/// What a script returned, or what it is for each of its requests that it returned nothing.
-fn list<'a>(answer: &Part<'a>) -> Part<'a> {
-    match answer {
-        Ok([Value::Array(answers)]) => Ok(answers),
-        Ok([one]) => Err(error(one).unwrap_or_else(|| odd(one))),
-        Ok(other) => Err(odd(other)),
-        Err(reply) => Err(reply.clone()),
-    }
-}
-
-/// What a script for votes returned behind its first word.
-fn done<'a>(answer: &Part<'a>) -> Part<'a> {
-    let answers = list(answer)?;
-    match answers {
-        [word, rest @ ..] if bytes(word) == Some(b"done") => Ok(rest),
-        [word, Value::Int(left_ms)] if bytes(word) == Some(b"not admitted") => {
-            Err(Reply::NotAdmitted { remaining: u64::try_from(*left_ms).ok().map(Duration::from_millis) })
+/// What a script says of all its requests before it says something of each; or why it does not; `None` if it is no answer of a script.
+fn about_all(items: &mut Items<'_>, claims: usize, numbers: Option<usize>) -> Result<Option<[i64; 2]>, Reply> {
+    let mut all = [0; 2];
+    let count = match items.next() {
+        Some(Item::List(count)) => count,
+        Some(Item::Error(text)) => return Err(server_error(text)),
+        _ => return Ok(None),
+    };
+    let Some(numbers) = numbers else { return Ok((count == claims).then_some(all)) };
+    let word = items.next().and_then(Item::text);
+    for number in all.iter_mut().take(numbers) {
+        let Some(Item::Number(said)) = items.next() else { return Ok(None) };
+        *number = said;
+        if count == 2 && word == Some(b"not admitted") {
+            return Err(Reply::NotAdmitted { remaining: u64::try_from(said).ok().map(Duration::from_millis) });
         }
-        _ => Err(odd(answers)),
     }
+    Ok((word == Some(b"done") && count == 1 + numbers + claims).then_some(all))
 }
 
 /// Of a lock that was neither acquired nor extended, at this time of the instance.
-fn not_done(claim: &Claim, answer: &Value, us: i64) -> Reply {
-    let reply = match answer {
-        Value::Array(words) => match words.as_slice() {
-            [word, details @ ..] if bytes(word) == Some(b"refused") => refused(details),
-            _ => None,
-        },
-        word if bytes(word) == Some(b"ahead") => u64::try_from(us).ok().map(|us| {
+fn not_done(claim: &Claim, answer: &[u8], us: i64) -> Reply {
+    let mut items = Items::of(answer);
+    let reply = match items.next() {
+        Some(Item::List(4)) if items.next().and_then(Item::text) == Some(b"refused") => refused(&mut items),
+        Some(Item::Error(text)) => Some(server_error(text)),
+        Some(word) if word.text() == Some(b"ahead") => u64::try_from(us).ok().map(|us| {
             let (clock_s, token_s) = (us / MICROS, claim.token.clock_us() / MICROS);
             Reply::Unknown(Cause::ClockBehind { clock_s, token_s }) // P12
         }),
-        other => error(other),
+        _ => None,
     };
     reply.unwrap_or_else(|| odd(answer))
 }
 
-fn refused(details: &[Value]) -> Option<Reply> {
-    let [Value::Int(ttl_ms), value, stored] = details else { return None };
+fn refused(details: &mut Items<'_>) -> Option<Reply> {
+    let Item::Number(ttl_ms) = details.next()? else { return None };
+    let (value, stored) = (details.next()?, details.next()?);
     Some(Reply::Refused(Refusal {
-        value: bytes(value).map(kept),
-        expires_in: match *ttl_ms {
+        value: value.text().map(<[u8]>::to_vec),
+        expires_in: match ttl_ms {
             NEVER => Some(Duration::MAX),
             left => u64::try_from(left).ok().map(Duration::from_millis),
         },
-        token: bytes(stored).and_then(FencingToken::from_wire),
+        token: stored.text().and_then(FencingToken::from_wire),
     }))
 }
 
-/// Classifies the answers to plain acquires. Each is a grant only if its own key was set, all tokens were larger, and the record
-/// is the one that is known (P28).
-pub(crate) fn classify_plain(
-    claims: &[impl AsRef<Claim>],
-    attached: Option<&AttachedRecord>,
-    answers: &Part<'_>,
-) -> Vec<RawReply> {
-    let all = |reply: Reply| vec![without_clock(reply); claims.len()];
-    let answers = match answers {
-        Ok(answers) => *answers,
-        Err(reply) => return all(reply.clone()),
-    };
-    let [keys @ .., added, time, last] = answers else { return all(odd(answers)) };
-    if let Some(failed) = [added, time, last].into_iter().find_map(failed_plainly) {
-        return all(failed);
-    }
-    let (Value::Int(larger), Some(us), Value::Array(last), true) =
-        (added, clock(time), last, keys.len() == claims.len())
-    else {
-        return all(odd(answers));
-    };
-    let [record, floor] = last.as_slice() else { return all(odd(answers)) };
-    let clock_us = us.unsigned_abs(); // a time is not below zero
-    let floor = bytes(floor).and_then(FencingToken::from_wire).filter(|floor| !floor.is_ahead_of(clock_us));
-    // If one is not larger any of them may be it: the answer does not say which one.
-    let are_larger = usize::try_from(*larger) == Ok(claims.len());
-    let is_known_record = attached.is_some_and(|attached| bytes(record) == Some(attached.wire().as_bytes()));
-    let reply = |(claim, set): (&Claim, &Value)| {
-        let (is_set, there) = match set {
-            Value::Nil => (true, None),
-            Value::BulkString(there) => (false, Some(there).filter(|there| !there.is_empty()).map(|there| kept(there))),
-            set if is_other_type(set) => (false, None),
-            set => return without_clock(failed_plainly(set).unwrap_or_else(|| odd(set))),
-        };
-        match (is_known_record, is_set, floor.filter(|floor| *floor >= claim.token)) {
-            (false, ..) => without_clock(Reply::NotAdmitted { remaining: None }), // P14
-            (_, false, _) => without_clock(Reply::Refused(Refusal { value: there, ..Refusal::default() })),
-            (.., Some(floor)) => without_clock(Reply::Stale { stored: floor }), // P13
-            _ if !are_larger => without_clock(Reply::Stale { stored: claim.token }), // P12
-            _ => with_clock(Reply::Granted, us),
+/// What was answered to the commands of plain acquires so far.
+#[derive(Debug, Default)]
+pub(super) struct PlainAnswers {
+    /// To the command that sets each key.
+    sets: Vec<KeySet>,
+    /// How many of the tokens are larger than the stored ones.
+    larger: Option<i64>,
+    us: Option<i64>,
+    /// Why it is not known of any whether it is granted.
+    failed: Option<Reply>,
+}
+
+#[derive(Debug)]
+enum KeySet {
+    Done,
+    /// There was something, which may be a value.
+    Refused(Option<Vec<u8>>),
+    Failed(Reply),
+}
+
+impl PlainAnswers {
+    /// Takes in the next answer, of so many acquires. Gives the replies behind the last: each is a grant only if its own key was set, all
+    /// tokens were larger, and the record is the one that is known (P28).
+    pub(super) fn take(
+        &mut self,
+        count: usize,
+        claims: &[impl AsRef<Claim>],
+        attached: Option<&AttachedRecord>,
+        answer: &[u8],
+    ) -> Option<Vec<RawReply>> {
+        let mut items = Items::of(answer);
+        let first = items.next();
+        if self.sets.len() < count {
+            self.sets.push(match first {
+                Some(Item::Nil) => KeySet::Done,
+                Some(Item::Text(there)) => KeySet::Refused(Some(there.to_vec()).filter(|there| !there.is_empty())),
+                Some(Item::Error(text)) if text.starts_with(b"WRONGTYPE") => KeySet::Refused(None),
+                Some(Item::Error(text)) => KeySet::Failed(failed_plainly(text)),
+                _ => KeySet::Failed(odd(answer)),
+            });
+            return None;
         }
-    };
-    claims.iter().map(AsRef::as_ref).zip(keys).map(reply).collect()
+        if let Some(Item::Error(text)) = first {
+            self.failed.get_or_insert_with(|| failed_plainly(text));
+        }
+        match (self.larger, self.us, first) {
+            (None, _, first) => {
+                self.larger = if let Some(Item::Number(larger)) = first { Some(larger) } else { Some(-1) };
+                None
+            }
+            (Some(_), None, _) => {
+                self.us = Some(clock(answer).unwrap_or(-1));
+                None
+            }
+            _ => Some(self.replies(claims, attached, answer)),
+        }
+    }
+
+    fn replies(
+        &mut self,
+        claims: &[impl AsRef<Claim>],
+        attached: Option<&AttachedRecord>,
+        last: &[u8],
+    ) -> Vec<RawReply> {
+        let all = |reply: Reply| vec![without_clock(reply); claims.len()];
+        if let Some(failed) = self.failed.take() {
+            return all(failed);
+        }
+        let mut items = Items::of(last);
+        let (Some(larger @ 0..), Some(us @ 0..), Some(Item::List(2))) = (self.larger, self.us, items.next()) else {
+            return all(odd(last));
+        };
+        let (record, floor) = (items.next().and_then(Item::text), items.next().and_then(Item::text));
+        let clock_us = us.unsigned_abs();
+        let floor = floor.and_then(FencingToken::from_wire).filter(|floor| !floor.is_ahead_of(clock_us));
+        // If one is not larger any of them may be it: the answer does not say which one.
+        let are_larger = usize::try_from(larger) == Ok(claims.len());
+        let is_known_record = attached.is_some_and(|attached| record == Some(attached.wire().as_bytes()));
+        let reply = |(claim, set): (&Claim, KeySet)| {
+            let (is_set, there) = match set {
+                KeySet::Done => (true, None),
+                KeySet::Refused(there) => (false, there),
+                KeySet::Failed(reply) => return without_clock(reply),
+            };
+            match (is_known_record, is_set, floor.filter(|floor| *floor >= claim.token)) {
+                (false, ..) => without_clock(Reply::NotAdmitted { remaining: None }), // P14
+                (_, false, _) => without_clock(Reply::Refused(Refusal { value: there, ..Refusal::default() })),
+                (.., Some(floor)) => without_clock(Reply::Stale { stored: floor }), // P13
+                _ if !are_larger => without_clock(Reply::Stale { stored: claim.token }), // P12
+                _ => with_clock(Reply::Granted, us),
+            }
+        };
+        claims.iter().map(AsRef::as_ref).zip(self.sets.drain(..)).map(reply).collect()
+    }
 }
 
 /// What an error means: another command may have set the key all the same (P5).
-fn failed_plainly(answer: &Value) -> Option<Reply> {
-    error(answer).map(|reply| match reply {
+fn failed_plainly(text: &[u8]) -> Reply {
+    match server_error(text) {
         Reply::NotSent(cause) => Reply::Unknown(cause),
         reply => reply,
-    })
+    }
 }
 
-pub(crate) fn is_other_type(answer: &Value) -> bool {
+pub(super) fn is_other_type(answer: &Value) -> bool {
     matches!(answer, Value::ServerError(error) if error.code() == "WRONGTYPE")
 }
 
 /// What TIME says, in microseconds.
-fn clock(answer: &Value) -> Option<i64> {
-    let Value::Array(parts) = answer else { return None };
-    let [seconds, micros] = parts.as_slice() else { return None };
-    let number = |part: &Value| std::str::from_utf8(bytes(part)?).ok()?.parse::<i64>().ok();
-    number(seconds)?.checked_mul(i64::try_from(MICROS).ok()?)?.checked_add(number(micros)?)
+fn clock(answer: &[u8]) -> Option<i64> {
+    let mut items = Items::of(answer);
+    let Item::List(2) = items.next()? else { return None };
+    let mut number = || std::str::from_utf8(items.next()?.text()?).ok()?.parse::<i64>().ok();
+    number()?.checked_mul(i64::try_from(MICROS).ok()?)?.checked_add(number()?)
 }
 
-/// What a look at all keys of `claims` shows of each; `None` if these are no answers to that.
-///
-/// Each look begins with the request for a push. It is one at all keys, or one at the beginning of each.
+/// What a look at all keys of `claims` shows of each; `None` if these are no answers to that: to the request for a push, and to the look.
 pub(crate) fn classify_key_check(claims: &[Arc<Claim>], answers: &[Value]) -> Option<Vec<KeyState>> {
-    let values: Vec<Option<&[u8]>> = match answers {
-        [Value::Okay, Value::Array(values)] => values.iter().map(of_mget).collect::<Option<_>>()?,
-        looks => looks.chunks(2).map(of_getrange).collect::<Option<_>>()?,
-    };
+    let [Value::Okay, Value::Array(values)] = answers else { return None };
     if values.len() != claims.len() {
         return None;
     }
-    let state = |(claim, value): (&Arc<Claim>, Option<&[u8]>)| match value {
-        Some(value) if value == claim.value.as_bytes() => KeyState::Own,
-        other => KeyState::NotOwn(other.map(kept)),
+    let state = |(claim, value): (&Arc<Claim>, &Value)| match value {
+        Value::Nil => Some(KeyState::NotOwn(None)), // where there is no string
+        value => Some(match bytes(value)? {
+            value if value == claim.value.as_bytes() => KeyState::Own,
+            other => KeyState::NotOwn(Some(other.to_vec())),
+        }),
     };
-    Some(claims.iter().zip(values).map(state).collect())
-}
-
-/// An element of `MGET`: `Some(None)` where there is no string.
-fn of_mget(value: &Value) -> Option<Option<&[u8]>> {
-    if *value == Value::Nil { Some(None) } else { bytes(value).map(Some) }
-}
-
-/// The request for a push, and `GETRANGE`, which knows no difference between nothing and an empty value.
-fn of_getrange(look: &[Value]) -> Option<Option<&[u8]>> {
-    match look {
-        [Value::Okay, Value::ServerError(error)] if error.code() == "WRONGTYPE" => Some(None),
-        [Value::Okay, value] => bytes(value).map(|value| Some(value).filter(|value| !value.is_empty())),
-        _ => None,
-    }
+    claims.iter().zip(values).map(state).collect()
 }

@@ -1,12 +1,11 @@
 //! Only the exact words of the request's own script are a vote, and no other words of a server.
 
-use std::cell::Cell;
-
 use proptest::prelude::*;
 use redis::Parser;
 
 use super::*;
 use crate::protocol::{AdmissionRecord, ProcessIdentity, RecordOrigin};
+use crate::testing::conformance::written;
 
 fn claim() -> Arc<Claim> {
     Arc::new(Claim::sample(7, "a"))
@@ -23,22 +22,18 @@ enum Called {
 const CALLED: [Called; 3] = [Called::Acquire, Called::Extend, Called::Release];
 
 /// What the answer of a script means for so many locks.
-fn read(called: Called, count: usize, result: &RedisResult<Value>) -> Vec<RawReply> {
+fn read(called: Called, count: usize, answer: &[u8]) -> Vec<RawReply> {
     let claims: Vec<Claim> = (0..count).map(|_| Claim::clone(&claim())).collect();
-    let claims: Vec<&Claim> = claims.iter().collect();
-    // A write of one command has a list of one answer.
-    let result = result.clone().map(|answer| Value::Array(vec![answer]));
-    let answer = Said::of(&result).next(1);
     match called {
-        Called::Acquire => classify_acquires(&claims, &answer),
-        Called::Extend => classify_extends(&claims, &answer),
-        Called::Release => classify_releases(&claims, &answer),
+        Called::Acquire => classify_acquires(&claims, answer),
+        Called::Extend => classify_extends(&claims, answer),
+        Called::Release => classify_releases(&claims, answer),
     }
 }
 
-/// Of one lock, as the redis crate reads it.
+/// Of one lock.
 fn from_wire(called: Called, wire: &str) -> Reply {
-    read(called, 1, &Parser::new().parse_value(wire.as_bytes())).remove(0).reply
+    read(called, 1, wire.as_bytes()).remove(0).reply
 }
 
 fn word() -> impl Strategy<Value = Vec<u8>> {
@@ -107,7 +102,7 @@ proptest! {
     #[test]
     fn only_the_exact_words_of_the_script_are_a_grant(answer in script(), count in 1usize..4) {
         for called in CALLED {
-            let replies = read(called, count, &Ok(answer.clone()));
+            let replies = read(called, count, &written(&answer));
             prop_assert_eq!(replies.len(), count);
             let is_granted: Vec<bool> = replies.iter().map(|raw| raw.reply == Reply::Granted).collect();
             prop_assert_eq!(is_granted, granted(called, count, &answer), "{:?}", called);
@@ -188,18 +183,16 @@ fn the_answers_of_the_scripts_are_read() {
 fn an_error_among_the_answers_concerns_its_own_lock_and_one_in_their_place_all() {
     let oom = "-OOM command not allowed when used memory > 'maxmemory'.\r\n";
     let wire = format!("*5\r\n$4\r\ndone\r\n{NOW}:1\r\n{oom}:1\r\n");
-    let each = read(Called::Acquire, 3, &Parser::new().parse_value(wire.as_bytes()));
+    let each = read(Called::Acquire, 3, wire.as_bytes());
     let granted = RawReply { reply: Reply::Granted, instance_us: Some(1_700_000_000_000_000) };
     let failed = RawReply { reply: Reply::Unknown(Cause::OutOfMemory), instance_us: None };
     assert_eq!(each, [granted.clone(), failed, granted]);
     for (wire, is_a_fault) in
         [("-NOSCRIPT No matching script.\r\n", false), ("-NOPERM No permissions to access a key\r\n", true)]
     {
-        let result = Parser::new().parse_value(wire.as_bytes());
-        let all = read(Called::Acquire, 2, &result);
+        let all = read(Called::Acquire, 2, wire.as_bytes());
         assert!(all.iter().all(|raw| !matches!(raw.reply, Reply::Granted)) && all[0] == all[1], "{all:?}");
-        let result = result.map(|answer| Value::Array(vec![answer]));
-        assert_eq!(is_a_fault_of_a_request(&Said::of(&result).next(1)), is_a_fault);
+        assert_eq!(is_a_fault_of_a_request(wire.as_bytes()), is_a_fault);
     }
 }
 
@@ -291,44 +284,6 @@ fn what_a_server_repeats_of_a_command_is_left_out() {
     assert_eq!(cause, Cause::Server("ERR unknown command 'SCRIPT'".to_owned()));
 }
 
-#[test]
-fn a_broken_connection_is_unknown() {
-    for called in CALLED {
-        let broken = RedisError::from(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
-        let result = Err(broken);
-        let answer = Said::of(&result).next(1);
-        let replies = match called {
-            Called::Acquire => classify_acquires(&[&claim()], &answer),
-            Called::Extend => classify_extends(&[&claim()], &answer),
-            Called::Release => classify_releases(&[&claim()], &answer),
-        };
-        assert!(matches!(replies[0].reply, Reply::Unknown(Cause::Disconnected(_))));
-    }
-}
-
-/// Says how much of it was requested.
-struct Counted(Cell<usize>);
-
-impl Debug for Counted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (0..1_000_000).try_for_each(|_| {
-            self.0.set(self.0.get() + 1);
-            f.write_str("0123456789")
-        })
-    }
-}
-
-/// It took 58 ms for a reply of 4 MiB, of which 200 letters were kept.
-#[test]
-fn no_more_of_an_odd_answer_is_put_into_words_than_its_beginning() {
-    let counted = Counted(Cell::new(0));
-    assert_eq!(beginning(&counted).len(), MOST_WORDS);
-    assert!(counted.0.get() <= MOST_WORDS / 10 + 1);
-    let long = Value::Array(vec![Value::BulkString(vec![b'x'; 4096]); 4]);
-    assert!(beginning(&long).starts_with("array([bulk-string('\"xxx"), "{}", beginning(&long));
-    assert_eq!(beginning(&Value::Okay), "ok");
-}
-
 const NOW_US: u64 = 1_800_000_000_000_000;
 
 fn text(text: impl AsRef<[u8]>) -> Value {
@@ -338,6 +293,16 @@ fn text(text: impl AsRef<[u8]>) -> Value {
 fn attached() -> AttachedRecord {
     let (identity, origin) = (ProcessIdentity::new("run", "replication"), RecordOrigin::Waits);
     AttachedRecord::new(AdmissionRecord { identity, vote_from_ms: 1, longest_ttl_ms: 1_000, origin, order: 1 }, true)
+}
+
+/// The replies to plain acquires, which are there only when all answers are.
+fn plain(claims: &[&Claim], attached: Option<&AttachedRecord>, answers: &[Value]) -> Vec<RawReply> {
+    let mut plain = PlainAnswers::default();
+    let take = |answer| plain.take(claims.len(), claims, attached, &written(answer));
+    let mut replies: Vec<_> = answers.iter().map(take).collect();
+    let last = replies.pop().flatten();
+    assert!(replies.iter().all(Option::is_none));
+    last.unwrap_or_default()
 }
 
 /// What is said of the tokens, the clock and the record is said of both.
@@ -350,13 +315,13 @@ fn a_grant_takes_its_own_key_and_all_that_is_said_of_all_and_nothing_else_is_one
     let last = |record: &str, floor: Value| Value::Array(vec![text(record), floor]);
     let grants = vec![Value::Nil, Value::Nil, Value::Int(2), time(NOW_US), last(attached.wire(), Value::Nil)];
     let replies = |answers: &[Value]| {
-        let replies = classify_plain(&claims, Some(&attached), &Ok(answers));
+        let replies = plain(&claims, Some(&attached), answers);
         assert_eq!(replies.len(), 2);
         replies
     };
     let granted = RawReply { reply: Reply::Granted, instance_us: Some(NOW_US) };
     assert_eq!(replies(&grants), [granted.clone(), granted.clone()]);
-    let unattached = classify_plain(&claims, None, &Ok(&grants));
+    let unattached = plain(&claims, None, &grants);
     assert!(unattached.iter().all(|raw| raw.reply == Reply::NotAdmitted { remaining: None }));
     let denied = redis::parse_redis_value(b"-NOPERM no\r\n").unwrap();
     let missing = redis::parse_redis_value(b"-NOSCRIPT no\r\n").unwrap();
@@ -368,9 +333,6 @@ fn a_grant_takes_its_own_key_and_all_that_is_said_of_all_and_nothing_else_is_one
         assert_eq!(first == granted, place == 1, "{place} {odd:?}: {first:?}");
         assert_eq!(second == granted, place == 0, "{place} {odd:?}: {second:?}");
         assert!([first, second].iter().all(|raw| !matches!(raw.reply, Reply::NotSent(_))), "a key may be set");
-    }
-    for count in 0..grants.len() {
-        assert!(replies(&grants[..count]).iter().all(|raw| matches!(raw.reply, Reply::Unknown(_))), "{count}");
     }
     let with = |place: usize, answer: Value| {
         let mut answers = grants.clone();
@@ -417,11 +379,8 @@ proptest! {
     fn only_an_exact_answer_to_a_look_says_that_something_is_gone(value in look(), keys in 0usize..5) {
         let claims = vec![claim(); keys];
         let text = |value: &Value| matches!(value, Value::Nil | Value::BulkString(_) | Value::SimpleString(_));
-        // Of one key it may also be the beginning, where nothing and an empty value are the same.
-        let beginning = vec![if bytes(&value) == Some(b"") { Value::Nil } else { value.clone() }];
         let answer = match &value {
             Value::Array(values) if values.len() == keys && values.iter().all(text) => Some(values),
-            Value::BulkString(_) | Value::SimpleString(_) if keys == 1 => Some(&beginning),
             _ => None,
         };
         let states = classify_key_check(&claims, &[Value::Okay, value.clone()]);
@@ -432,26 +391,4 @@ proptest! {
             prop_assert_eq!(state, if is_own { KeyState::Own } else { other() });
         }
     }
-}
-
-#[test]
-fn each_beginning_of_a_key_is_classified_with_its_own_request() {
-    let claim = Arc::new(Claim::sample(7, "a"));
-    let own = Value::BulkString(claim.value.as_bytes().to_vec());
-    let other = Value::BulkString(b"other".to_vec());
-    let error = |code: &str| Parser::new().parse_value(format!("-{code} no\r\n").as_bytes()).unwrap();
-    let [no_string, denied] = ["WRONGTYPE", "NOPERM"].map(error);
-    let none = || Value::BulkString(Vec::new());
-    let of_three = |looks: [[Value; 2]; 3]| classify_key_check(&[0; 3].map(|_| Arc::clone(&claim)), &looks.concat());
-    let look = |value: Value| [Value::Okay, value];
-    assert_eq!(
-        of_three([look(own.clone()), look(none()), look(other)]),
-        Some(vec![KeyState::Own, KeyState::NotOwn(None), KeyState::NotOwn(Some(b"other".to_vec()))])
-    );
-    assert_eq!(
-        of_three([look(own.clone()), look(no_string), look(own.clone())]),
-        Some(vec![KeyState::Own, KeyState::NotOwn(None), KeyState::Own])
-    );
-    assert_eq!(of_three([look(own.clone()), look(denied.clone()), look(own.clone())]), None);
-    assert_eq!(of_three([look(own.clone()), [denied, own.clone()], look(own)]), None, "no push would come");
 }

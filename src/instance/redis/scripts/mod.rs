@@ -5,10 +5,7 @@ use std::time::Duration;
 
 use redis::{Cmd, Pipeline, Script};
 
-use super::encode::{Encoder, Words, millis};
-use super::reply_limit::of_script;
-use crate::instance::Claim;
-use crate::protocol::{AttachedRecord, FencingToken, ProcessIdentity, RecordOrigin, WriterMark};
+use crate::protocol::{FencingToken, ProcessIdentity, RecordOrigin};
 use crate::resource::{ADMISSION_KEY, FLOOR_KEY, NO_LOCK, TOKENS_KEY};
 
 /// Which script.
@@ -89,10 +86,6 @@ pub(crate) fn rights() -> Pipeline {
     commands
 }
 
-/// Words as they are encoded.
-const RESENT: &[u8] = b"$6\r\nresent\r\n";
-const NOTHING: &[u8] = b"$0\r\n\r\n";
-
 /// What is written into an admission record besides whom it is for.
 #[derive(Clone, Debug)]
 pub(crate) struct RecordWrite {
@@ -107,59 +100,6 @@ pub(crate) struct RecordWrite {
     pub(crate) order: u64,
     /// The least and the most of the floor where it waits from now (P13), in microseconds since 2025.
     pub(crate) floor_us: (u64, u64),
-}
-
-/// The command that acquires these locks on an instance with this record.
-pub(crate) fn acquire<'a>(
-    commands: &mut Encoder<'_>,
-    claims: impl ExactSizeIterator<Item = &'a Claim> + Clone,
-    attached: Option<&AttachedRecord>,
-) {
-    call(commands, ScriptKind::Acquire, claims.clone(), 2 + 4 * claims.len(), |words| {
-        add_record(words, attached);
-        for claim in claims {
-            add_claim(words, claim).word(claim.mark.as_deref().map(WriterMark::as_bytes).unwrap_or_default());
-        }
-    });
-}
-
-/// The command by which readers come (`read`), stay (`renew`) or leave (`leave`) (P33).
-pub(crate) fn read<'a>(
-    commands: &mut Encoder<'_>,
-    claims: impl ExactSizeIterator<Item = &'a Claim> + Clone,
-    attached: Option<&AttachedRecord>,
-    what: &str,
-) {
-    call(commands, ScriptKind::Read, claims.clone(), 3 + 2 * claims.len(), |words| {
-        add_record(words, attached);
-        words.word(what);
-        for claim in claims {
-            words.word(claim.value.as_bytes()).number(millis(claim.ttl));
-        }
-    });
-}
-
-/// The command that extends these leases, and sets the keys that are missing only if it `repairs`.
-pub(crate) fn extend<'a>(
-    commands: &mut Encoder<'_>,
-    claims: impl ExactSizeIterator<Item = &'a Claim> + Clone,
-    attached: Option<&AttachedRecord>,
-    repairs: bool,
-) {
-    call(commands, ScriptKind::Extend, claims.clone(), 3 + 3 * claims.len(), |words| {
-        add_record(words, attached);
-        words.word(if repairs { "repair" } else { "" });
-        claims.for_each(|claim| _ = add_claim(words, claim));
-    });
-}
-
-/// The command that releases these locks.
-pub(crate) fn release<'a>(commands: &mut Encoder<'_>, claims: impl ExactSizeIterator<Item = &'a Claim> + Clone) {
-    call(commands, ScriptKind::Release, claims.clone(), 3 * claims.len(), |words| {
-        for claim in claims {
-            words.value_and_token(claim).encoded(if claim.resent { RESENT } else { NOTHING });
-        }
-    });
 }
 
 /// The command that forgets some of the tokens that are older than `retention` by a clock that shows `wall_us` (P13).
@@ -193,29 +133,7 @@ pub(crate) fn open(identity: &ProcessIdentity, longest_ttl_ms: u64, channel: &st
     commands
 }
 
-/// A call for these locks with so many arguments.
-fn call<'a>(
-    commands: &mut Encoder<'_>,
-    script: ScriptKind,
-    claims: impl ExactSizeIterator<Item = &'a Claim>,
-    arguments: usize,
-    add_arguments: impl FnOnce(&mut Words<'_>),
-) {
-    let keys = claims.len();
-    commands.add("EVALSHA", 3 + keys + arguments, of_script(keys as u64), |words| {
-        words.word(script.hash()).number(keys as u64);
-        claims.for_each(|claim| _ = words.key(claim));
-        add_arguments(words);
-    });
-}
-
-fn add_record(words: &mut Words<'_>, attached: Option<&AttachedRecord>) {
-    match attached {
-        Some(attached) => words.word(attached.wire()).number(attached.record.vote_from_ms),
-        None => words.word("").word(""),
-    };
-}
-
-fn add_claim<'a, 'b>(words: &'a mut Words<'b>, claim: &Claim) -> &'a mut Words<'b> {
-    words.value_and_token(claim).number(millis(claim.ttl))
+/// Its form in commands.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,0 +1,126 @@
+//! What is to be remembered for the next connection: those that the process may still have, and how seldom an instance is connected to
+//! that says what no answer is.
+
+use std::time::Duration;
+
+use super::conn::Conn;
+use super::resp::Broken;
+use crate::protocol::reconnect_delay;
+use crate::random;
+
+/// How a process calls those of the client's connections to it that are not known to be ended (P28).
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sessions {
+    run_id: String,
+    ids: Vec<u64>,
+}
+
+/// So many are remembered. One more would be a connection that broke just before the earlier ones were ended.
+const MOST_SESSIONS: usize = 16;
+
+impl Sessions {
+    /// Notes a connection, and returns the server-side ids of earlier ones that may still be open.
+    pub(super) fn begin(&mut self, run_id: String, session: Option<u64>) -> Vec<u64> {
+        if self.run_id != run_id {
+            *self = Self { run_id, ids: Vec::new() };
+        }
+        let former = self.ids.clone();
+        self.ids.extend(session);
+        let too_many = self.ids.len().saturating_sub(MOST_SESSIONS);
+        self.ids.drain(..too_many);
+        former
+    }
+
+    /// The process was to end these.
+    pub(super) fn note_ended(&mut self, former: &[u64]) {
+        self.ids.retain(|id| !former.contains(id));
+    }
+}
+
+/// How seldom an instance is connected to that says what no answer is.
+#[derive(Debug, Default)]
+pub(super) struct Excess {
+    /// The present connection.
+    watched: Option<Conn>,
+    times: u32,
+    /// Whether the last connection broke for it.
+    is_recent: bool,
+}
+
+/// The first pause behind a connection that broke for that reason, and the longest.
+const EXCESS_LEAST: Duration = Duration::from_millis(50);
+const EXCESS_MOST: Duration = Duration::from_secs(120);
+
+/// An instance that was connected for so long without it has behaved: the pause begins anew.
+const BEHAVED: Duration = Duration::from_secs(60);
+
+impl Excess {
+    /// There is another connection.
+    pub(super) fn watch(&mut self, conn: &Conn) {
+        self.watched = Some(conn.clone());
+    }
+
+    /// Counts it if the present connection has broken for that reason.
+    pub(super) fn take(&mut self) -> Option<Broken> {
+        let broken = self.watched.take().and_then(|conn| conn.broken_by().cloned());
+        self.note(broken.as_ref().is_some_and(|broken| !broken.is_another_protocol()));
+        broken
+    }
+
+    fn note(&mut self, is_excess: bool) {
+        self.is_recent = is_excess;
+        self.times = self.times.saturating_add(u32::from(is_excess));
+    }
+
+    /// The pause before the next connection, behind one that lasted so long: it doubles each time until the instance has
+    /// behaved for a while, however its connections end meanwhile.
+    pub(super) fn pause(&mut self, lasted: Duration) -> Duration {
+        if lasted >= BEHAVED {
+            self.times = u32::from(self.is_recent);
+        }
+        match self.times.checked_sub(1) {
+            Some(before) => reconnect_delay(before, EXCESS_LEAST, EXCESS_MOST, random::spread()),
+            None => Duration::ZERO,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_are_remembered_until_their_process_was_asked_to_end_them() {
+        let mut sessions = Sessions::default();
+        let mut begin = |run_id: &str, session| sessions.begin(run_id.to_owned(), Some(session));
+        assert_eq!(begin("one", 1), [0; 0]);
+        assert_eq!(begin("one", 2), [1]);
+        assert_eq!(begin("one", 3), [1, 2], "the second broke before the first was ended");
+        sessions.note_ended(&[1, 2]);
+        assert_eq!(sessions.begin("one".to_owned(), None), [3]);
+        assert_eq!(sessions.begin("another".to_owned(), Some(1)), [0; 0]);
+        (2..100).for_each(|session| drop(sessions.begin("another".to_owned(), Some(session))));
+        assert_eq!(sessions.begin("another".to_owned(), None).len(), MOST_SESSIONS);
+    }
+
+    /// One more connection that breaks so, or otherwise, after so long.
+    fn next(excess: &mut Excess, is_excess: bool, lasted: Duration) -> Duration {
+        excess.note(is_excess);
+        excess.pause(lasted)
+    }
+
+    #[test]
+    fn the_pause_doubles_until_the_instance_has_behaved_for_a_while() {
+        let mut excess = Excess::default();
+        assert_eq!(next(&mut excess, false, Duration::ZERO), Duration::ZERO);
+        let within = |pause: Duration, full: Duration| full / 2 <= pause && pause <= full;
+        for times in 0..20 {
+            let full = (EXCESS_LEAST * (1 << times)).min(EXCESS_MOST);
+            assert!(within(next(&mut excess, true, Duration::from_secs(5)), full), "{times}");
+            assert!(within(next(&mut excess, false, Duration::from_secs(5)), full), "it is not forgotten");
+        }
+        assert!(within(next(&mut excess, true, BEHAVED), EXCESS_LEAST), "it had behaved, and does it again");
+        assert!(within(next(&mut excess, true, Duration::ZERO), EXCESS_LEAST * 2));
+        assert_eq!(next(&mut excess, false, BEHAVED), Duration::ZERO);
+    }
+}
