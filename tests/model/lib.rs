@@ -622,13 +622,13 @@ fn with_a_record_by_a_client_that_is_far_behind_and_reaches_no_quorum_a_token_th
             "Acquire(0, 1)",
             "Serve(0, 0)",
             "Serve(0, 1)",
-            "Lose(0)",
-            "WriteRecord(0, -600)",
+            "Lose(1)",
+            "WriteRecord(1, -600)",
             "Tick",
             "Acquire(1, 1)",
             "Tick",
             "Tick",
-            "Serve(1, 0)",
+            "Serve(1, 1)",
             "Serve(1, 2)"
         ]
     );
