@@ -17,8 +17,7 @@ use crate::instance::{Invalidation, Listener};
 use crate::process::Process;
 use crate::protocol::{Quorum, RetryDelay};
 use crate::runtime::Shared;
-use crate::runtime::acquire::keys::Keys;
-use crate::runtime::acquire::timer;
+use crate::runtime::acquire::slot::Slots;
 use crate::runtime::background_release::BackgroundReleaser;
 use crate::runtime::counters::Counters;
 use crate::runtime::keep_alive::{KeepAlive, KeepAliveParts};
@@ -47,11 +46,6 @@ impl Builder {
     /// [`BuildError`] names the setting, or the relation between settings, that cannot work, or
     /// the missing runtime. Nothing has been connected then.
     pub fn build(self) -> Result<Redlock, BuildError> {
-        self.build_for(Process::this())
-    }
-
-    /// A client that belongs to this process.
-    pub(crate) fn build_for(self, process: Process) -> Result<Redlock, BuildError> {
         let (addresses, quorum) = self.check()?;
         let runtime = Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
         check_runtime(!self.instances.is_empty())?;
@@ -96,15 +90,13 @@ impl Builder {
             tokens,
             instance_timeout: self.instance_timeout,
             retry,
-            process,
+            process: Process::this(),
             runtime,
             attempts: Arc::default(),
             order,
-            slots: Keys::default(),
+            slots: Slots::default(),
         };
-        let shared = Arc::new(shared);
-        tokio::spawn(timer::run(Arc::downgrade(&shared)));
-        Ok(Redlock::new(shared, Arc::new(self.settings)))
+        Ok(Redlock::new(Arc::new(shared), Arc::new(self.settings)))
     }
 
     fn start(

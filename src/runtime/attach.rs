@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::acquire::keys::Keys;
+use super::acquire::slot::Released;
 use super::acquire::uncollected::UncollectedLease;
-use super::acquire::wait::Place;
-use super::acquire::{AcquireFailure, AcquireParams, Deadline, Released};
+use super::acquire::waiter::Place;
+use super::acquire::{AcquireFailure, AcquireParams};
 use super::extend::{ExtendFailure, extend};
 use super::held_lease::Tenure;
 use super::in_flight::RoundInFlight;
@@ -61,14 +61,8 @@ async fn carry_out(
 ) {
     let resource = Resource::copies_of(detached.value.as_bytes());
     let line = Arc::new(AcquireParams { resource, ..AcquireParams::clone(&params) });
-    let turn = async {
-        let mut place = Place::in_line(&shared, &line, false, Deadline::begin(None, &*shared.clock))?;
-        place.wait_for_turn().await.map(|()| place)
-    };
-    let place = match turn.await {
-        Ok(place) => place,
-        Err(failure) => return drop(result.send(Err(not_collected(failure)))),
-    };
+    let mut place = Place::join(&shared, &line, false);
+    place.wait_for_turn().await;
     let held = match shared.slots.share_value(&params.resource, &detached.value) {
         Ok(held) => held,
         Err(Released) => return drop(result.send(Err(ExtendFailure::LeaseLost(None)))),
@@ -103,7 +97,7 @@ async fn send(
         let held = shared.hold(lease, (asked, detached.token), &params.holder);
         held.keep_keys(); // unless it is collected others may have it (P32)
         held.never_hand_over(); // its copies would share it with another caller, under an older token
-        Keys::put_held(&shared, &held);
+        shared.slots.put_held(&held);
         held
     });
     let outcome = match &held {

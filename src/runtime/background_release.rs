@@ -118,14 +118,14 @@ impl BackgroundReleaser {
         }
     }
 
-    /// The release of an attempt that is lost, on those of `instances` where no reply to it shows that it set no key. It takes these replies in.
-    pub(super) fn release_after_replies(self: &Arc<Self>, instances: InstanceSet, claim: Arc<Claim>) -> Arc<LostTry> {
+    /// The release of an attempt that is lost, on those of `instances` where no reply to it shows that it set no key.
+    pub(super) fn release_after_replies(self: &Arc<Self>, ballot: &Ballot, instances: InstanceSet, claim: Arc<Claim>) {
         let release = self.begin(claim, instances);
         let wait = |id: InstanceId| (id, self.for_try.put(id, release.clone()));
         let lost = Arc::new(LostTry { releases: Arc::clone(self), waiting: instances.iter().map(wait).collect() });
         // An error means that the runtime is gone, and the connections with it.
         let _ = self.pauses.send(Pause::AfterTry(Arc::clone(&lost)));
-        lost
+        ballot.leave_to(instances, lost);
     }
 
     /// Waits until no release is pending, at most `limit`.
@@ -293,7 +293,7 @@ impl SentRelease {
 }
 
 /// An attempt that was lost before it was answered everywhere.
-pub(super) struct LostTry {
+struct LostTry {
     releases: Arc<BackgroundReleaser>,
     waiting: Vec<(InstanceId, ReleaseNumber)>,
 }

@@ -4,7 +4,6 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 
-use super::acquire::keys::Keys;
 use super::ballot::Ballot;
 use super::held_lease::HeldLease;
 use super::shared::Shared;
@@ -35,7 +34,7 @@ pub(crate) fn release(
     }
     let ballot = Ballot::new(shared.quorum, targets);
     shared.releaser.release(lease, targets, Some(Arc::clone(&ballot)));
-    Keys::let_go(shared, held); // it is queued: what is asked next stands behind it
+    shared.slots.let_go(held); // it is queued: what is asked next stands behind it
     let shared = Arc::clone(shared);
     async move {
         if shared.has_ended() {

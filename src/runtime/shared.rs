@@ -6,8 +6,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 
-use super::acquire::AcquireFailure;
-use super::acquire::keys::Keys;
+use super::acquire::slot::Slots;
 use super::background_release::BackgroundReleaser;
 use super::counters::Counters;
 use super::held_lease::{AfterLoss, GuardNumber, HeldLease};
@@ -53,7 +52,7 @@ pub(crate) struct Shared {
     pub(crate) attempts: Arc<AttemptTracker>,
     /// `None` if waiting clients do not keep an order among themselves.
     pub(crate) order: Option<Order>,
-    pub(crate) slots: Keys,
+    pub(crate) slots: Slots,
 }
 
 impl Shared {
@@ -157,29 +156,29 @@ impl Shared {
     /// Drops one guard of a lease; `None` for one that no caller has collected. After the last one it is laid down for
     /// the next waiter of this client (P24), or to be released (P22): then this returns where. After that the waiters of this client
     /// are notified.
-    pub(crate) fn begin_to_let_go(self: &Arc<Self>, held: &Arc<HeldLease>, guard: Option<GuardNumber>) -> Option<InstanceSet> {
+    pub(crate) fn begin_to_let_go(&self, held: &Arc<HeldLease>, guard: Option<GuardNumber>) -> Option<InstanceSet> {
         let others = || self.others_waiting(held);
-        if self.is_forked() || Keys::hand_over(self, held, others) {
+        if self.is_forked() || self.slots.hand_over(held, others, &*self.clock) {
             return None;
         }
         let targets = self.keep_alive.drop_guard(held, guard);
         if targets.is_none() && !held.has_guards() {
-            Keys::let_go(self, held); // nothing is to be released
+            self.slots.let_go(held); // nothing is to be released
         }
         targets
     }
 
     /// As [`begin_to_let_go`](Self::begin_to_let_go); the release continues in the background.
-    pub(crate) fn let_go(self: &Arc<Self>, held: &Arc<HeldLease>, guard: Option<GuardNumber>) {
+    pub(crate) fn let_go(&self, held: &Arc<HeldLease>, guard: Option<GuardNumber>) {
         if let Some(targets) = self.begin_to_let_go(held, guard) {
             self.releaser.release(self.with_wakes(held.claim()), targets, None);
-            Keys::let_go(self, held);
+            self.slots.let_go(held);
         }
     }
 
     /// Lets no new try begin, and waits at most `limit` until no lease is held.
-    pub(crate) async fn wait_for_guards(self: &Arc<Self>, limit: Duration) {
-        self.close();
+    pub(crate) async fn wait_for_guards(&self, limit: Duration) {
+        self.attempts.close();
         let begun = self.clock.now();
         let until_none = async {
             self.attempts.wait().await;
@@ -193,7 +192,7 @@ impl Shared {
     /// Lets no new try begin, ends every lease, and waits at most `limit` until the tries under way have ended and every
     /// pending release that can be sent is confirmed. Returns whether they have, and a quorum has confirmed each release.
     pub(crate) async fn drain(self: &Arc<Self>, limit: Duration) -> bool {
-        self.close();
+        self.attempts.close();
         self.end_leases(self.instance_timeout.min(limit / 2));
         let begun = self.clock.now();
         if timeout(limit, self.attempts.wait()).await.is_err() {
@@ -206,14 +205,6 @@ impl Shared {
             () = self.until_only_unreachable() => {}
         }
         self.releaser.are_confirmed_by_quorums()
-    }
-
-    /// From now on no try begins, and none that is under way returns a lock.
-    fn close(self: &Arc<Self>) {
-        self.attempts.close();
-        if !self.is_forked() {
-            Keys::close(self, &AcquireFailure::ShutDown);
-        }
     }
 
     /// Ends every lease that is held. Its keys are released when its guards are dropped, so that no client gets the lock before the
@@ -239,11 +230,11 @@ impl Shared {
         });
     }
 
-    fn release_for_guards(self: &Arc<Self>, held: &Arc<HeldLease>) {
+    fn release_for_guards(&self, held: &Arc<HeldLease>) {
         if let Some(targets) = held.release_for_guards() {
             self.releaser.release(self.with_wakes(held.claim()), targets, None);
         }
-        Keys::let_go(self, held);
+        self.slots.let_go(held);
     }
 
     /// P34: a mark leaves as a reader does. Unless its writer `has_won`, readers that have announced themselves to this client are woken.
@@ -281,11 +272,10 @@ impl AfterLoss for Shared {
         Self::addresses(self, instances)
     }
 
-    fn release_after_loss(self: Arc<Self>, held: &HeldLease) {
+    fn release_after_loss(&self, held: &HeldLease) {
         if !self.is_forked() {
             let release = |targets| self.releaser.release((held.claim(), None), targets, None);
             self.keep_alive.release_after_loss(held, release);
-            Keys::lease_lost(&self, &held.claim().resource);
         }
     }
 }

@@ -45,7 +45,7 @@ pub(crate) trait AfterLoss: Send + Sync {
     fn addresses(&self, instances: InstanceSet) -> Vec<String>;
 
     /// Releases what is left of the lease, behind all that is in flight for it.
-    fn release_after_loss(self: Arc<Self>, held: &HeldLease);
+    fn release_after_loss(&self, held: &HeldLease);
 }
 
 /// What changes while a lease is held.
@@ -131,7 +131,7 @@ impl EndNotice<'_> {
     pub(crate) fn notify(self) {
         let Some((held, log)) = self.0 else { return };
         let (is_lost, client) = (held.state().is_lost(), held.client.upgrade());
-        if let Some(client) = client.clone().filter(|_| is_lost) {
+        if let Some(client) = client.as_ref().filter(|_| is_lost) {
             client.release_after_loss(held); // before the next attempt
         }
         held.changed.notify_waiters();
@@ -430,6 +430,11 @@ impl HeldLease {
         };
         self.end(state, end.clone(), now).notify();
         Some(end)
+    }
+
+    /// Waits until it has ended.
+    pub(crate) async fn wait_for_end(&self, clock: &dyn Clock) -> LeaseEnd {
+        self.wait_on(|| self.remaining(clock), || self.ended(clock)).await
     }
 
     async fn wait_on(&self, remaining: impl Fn() -> Duration, ended: impl Fn() -> Option<LeaseEnd>) -> LeaseEnd {

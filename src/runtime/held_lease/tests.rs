@@ -18,10 +18,15 @@ impl AfterLoss for NoClient {
         Vec::new()
     }
 
-    fn release_after_loss(self: Arc<Self>, _held: &HeldLease) {}
+    fn release_after_loss(&self, _held: &HeldLease) {}
 }
 
-/// What so many instances have just granted for a ttl, whose loss is counted there.
+/// What so many instances have just granted for a ttl.
+pub(in crate::runtime) fn won(instances: usize, ttl: Duration) -> Arc<HeldLease> {
+    won_and_counted(instances, ttl, &Arc::default())
+}
+
+/// The same, whose loss is counted there.
 pub(in crate::runtime) fn won_and_counted(instances: usize, ttl: Duration, counters: &Arc<Counters>) -> Arc<HeldLease> {
     let (terms, now, token) = (LeaseTerms::new(ttl, 0).unwrap(), SystemClock.now(), FencingToken::propose(1, None));
     let mut round = Round::acquire(Quorum::majority(instances).unwrap(), terms, now);
