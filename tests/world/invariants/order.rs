@@ -22,7 +22,9 @@ impl World {
             let highest = history.highest[key];
             let is_same = shares && highest == Some(token);
             if highest.is_some_and(|highest| token <= highest) && !is_same && !is_over {
-                let former = history.holds[..number].iter().find(|hold| Some(hold.token) == highest);
+                // Locks of other resources may have the same token.
+                let mut before = history.holds[..number].iter().filter(|hold| hold.resources & (1 << key) != 0);
+                let former = before.find(|hold| Some(hold.token) == highest);
                 let excuse = former.and_then(|former| self.excuses_order([former, &history.holds[number]]));
                 let excuse = excuse.or(is_late.then_some(Excuse::AttachedLate));
                 if let Some(excuse) = excuse {
