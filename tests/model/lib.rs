@@ -10,6 +10,8 @@
 #![expect(clippy::cast_possible_truncation, reason = "test code")]
 
 use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::hash::Hash;
 
 mod lock;
 mod loss;
@@ -22,7 +24,7 @@ use lock::{Accidents, Broken, List, Lock};
 use loss::Loss;
 use permits::{Rule, Semaphore};
 use shared::Shared;
-use stateright::{Checker, HasDiscoveries, Model};
+use stateright::{Checker, CheckerBuilder, HasDiscoveries, Model};
 use times::{Begins, Deviation, Times};
 use tokens::{FAR_BEHIND, HOURS_AHEAD, Path, QUARANTINE, Tokens};
 
@@ -44,12 +46,41 @@ const ONE_OF_EACH: Accidents = Accidents { restarts: 1, flushes: 1 };
 /// So that one strikes in the quarantine of the other.
 const TWO_FLUSHES: Accidents = Accidents { restarts: 0, flushes: 2 };
 
+/// What is searched.
+trait World:
+    Model<State: Clone + Debug + Hash + PartialEq + Send + Sync, Action: Clone + Debug + PartialEq + Send + Sync>
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<M> World for M where
+    M: Model<State: Clone + Debug + Hash + PartialEq + Send + Sync, Action: Clone + Debug + PartialEq + Send + Sync>
+        + Send
+        + Sync
+        + 'static
+{
+}
+
 /// With every rule in force no state breaks a property; there are so many, and a change of a rule changes that.
-fn check_lists<const N: usize>(lists: [List; 2], accidents: Accidents, states: usize) {
-    let checker = Lock::<N> { broken: Broken::Nothing, lists, accidents }.checker().symmetry().spawn_dfs().join();
-    println!("{lists:?}, {accidents:?}: {} states", checker.unique_state_count());
+fn check<M: World>(world: CheckerBuilder<M>, what: &str, states: usize) {
+    let checker = world.spawn_dfs().join();
+    println!("{what}: {} states", checker.unique_state_count());
     checker.assert_properties();
     assert_eq!(checker.unique_state_count(), states);
+}
+
+/// What breaks a property. Deeper and deeper, so that the trace that is found is one of the shortest.
+fn shortest<M: World>(world: impl Fn() -> CheckerBuilder<M>, what: &str, property: &'static str) -> Vec<String> {
+    let search = |depth| world().target_max_depth(depth).spawn_bfs().join().discovery(property);
+    let path = (2..25).find_map(search).unwrap_or_else(|| panic!("{what} must break {property}"));
+    path.into_actions().iter().map(|action| format!("{action:?}")).collect()
+}
+
+fn check_lists<const N: usize>(lists: [List; 2], accidents: Accidents, states: usize) {
+    let world = Lock::<N> { broken: Broken::Nothing, lists, accidents };
+    check(world.checker().symmetry(), &format!("{lists:?}, {accidents:?}"), states);
 }
 
 fn counter_example(broken: Broken, property: &'static str) -> Vec<String> {
@@ -62,23 +93,12 @@ fn counter_example_of_lists<const N: usize>(
     broken: Broken,
     property: &'static str,
 ) -> Vec<String> {
-    // Deeper and deeper, so that the trace that is found is one of the shortest.
-    let search = |depth| {
-        Lock::<N> { broken, lists, accidents }.checker().target_max_depth(depth).spawn_bfs().join().discovery(property)
-    };
-    let path = (5..25).find_map(search).unwrap_or_else(|| panic!("{broken:?} must break {property}"));
-    path.into_actions().iter().map(|action| format!("{action:?}")).collect()
+    shortest(|| Lock::<N> { broken, lists, accidents }.checker(), &format!("{broken:?}"), property)
 }
 
 fn counter_example_of_readers(broken: shared::Broken) -> Vec<String> {
-    let property = "no reader beside a writer";
-    // Deeper and deeper, so that the trace that is found is one of the shortest.
-    let search = |depth| {
-        let world = Shared { broken, readers: 1, accidents: 1 };
-        world.checker().target_max_depth(depth).spawn_bfs().join().discovery(property)
-    };
-    let path = (5..25).find_map(search).unwrap_or_else(|| panic!("{broken:?} must break {property}"));
-    path.into_actions().iter().map(|action| format!("{action:?}")).collect()
+    let world = || Shared { broken, readers: 1, accidents: 1 }.checker();
+    shortest(world, &format!("{broken:?}"), "no reader beside a writer")
 }
 
 fn counter_example_of_times(deviation: Deviation, begins: Begins) -> Vec<String> {
@@ -211,10 +231,7 @@ fn a_key_that_an_extend_sets_in_quarantine_is_a_second_vote() {
 
 fn check_readers(readers: usize, accidents: u8, states: usize) {
     let world = Shared { broken: shared::Broken::Nothing, readers, accidents };
-    let checker = world.checker().symmetry().spawn_dfs().join();
-    println!("{readers} readers, {accidents} accidents: {} states", checker.unique_state_count());
-    checker.assert_properties();
-    assert_eq!(checker.unique_state_count(), states);
+    check(world.checker().symmetry(), &format!("{readers} readers, {accidents} accidents"), states);
 }
 
 #[test]
@@ -277,10 +294,8 @@ fn a_reader_that_an_extend_puts_back_in_quarantine_is_valid_beside_a_writer() {
 #[test]
 #[cfg_attr(debug_assertions, ignore = "takes minutes without optimization")]
 fn of_numbered_permits_no_more_are_valid_than_there_are() {
-    let checker = Semaphore::<3> { rule: Rule::Numbered, accidents: 1 }.checker().symmetry().spawn_dfs().join();
-    println!("numbered permits: {} states", checker.unique_state_count());
-    checker.assert_properties();
-    assert_eq!(checker.unique_state_count(), PERMITS_STATES);
+    let world = Semaphore::<3> { rule: Rule::Numbered, accidents: 1 };
+    check(world.checker().symmetry(), "numbered permits", PERMITS_STATES);
 }
 
 /// Five instances take ten entries, and three clients need nine.
@@ -314,10 +329,7 @@ fn of_permits_that_each_instance_counts_three_are_valid_instead_of_two() {
 #[test]
 fn while_the_longest_ttl_is_raised_and_lowered_no_instance_votes_before_what_it_forgot_is_over() {
     for (begins, states) in [(Begins::Short, RAISED_STATES), (Begins::Long, LOWERED_STATES)] {
-        let checker = Times(Deviation::None, begins).checker().spawn_dfs().join();
-        println!("{begins:?}: {} states", checker.unique_state_count());
-        checker.assert_properties();
-        assert_eq!(checker.unique_state_count(), states);
+        check(Times(Deviation::None, begins).checker(), &format!("{begins:?}"), states);
     }
 }
 
@@ -410,21 +422,12 @@ const ALONE: Tokens = Tokens { instances: [0; 3], known: 0, forgets: 1, ..APART 
 const ORDER: &str = "order of tokens";
 
 fn check_tokens(world: Tokens, states: usize) {
-    let checker = world.checker().spawn_dfs().join();
-    println!("{world:?}: {} states", checker.unique_state_count());
-    checker.assert_properties();
-    assert_eq!(checker.unique_state_count(), states);
+    check(world.checker(), &format!("{world:?}"), states);
 }
 
 fn counter_example_of_tokens(world: Tokens, property: &'static str) -> Vec<String> {
     let until = HasDiscoveries::AnyOf(BTreeSet::from([property]));
-    // Deeper and deeper, so that the trace that is found is one of the shortest.
-    let search = |depth| {
-        let checker = world.checker().target_max_depth(depth).finish_when(until.clone());
-        checker.spawn_bfs().join().discovery(property)
-    };
-    let path = (2..25).find_map(search).unwrap_or_else(|| panic!("{world:?} must break {property}"));
-    path.into_actions().iter().map(|action| format!("{action:?}")).collect()
+    shortest(|| world.checker().finish_when(until.clone()), &format!("{world:?}"), property)
 }
 
 #[test]
@@ -635,20 +638,12 @@ fn with_a_record_by_a_client_that_is_far_behind_and_reaches_no_quorum_a_token_th
 }
 
 fn counter_example_of_losses(rule: loss::Rule, property: &'static str) -> Vec<String> {
-    let search = |depth| {
-        let world = Loss::<3> { rule, rounds: 3, deletions: 3 };
-        world.checker().target_max_depth(depth).spawn_bfs().join().discovery(property)
-    };
-    let path = (3..25).find_map(search).unwrap_or_else(|| panic!("{rule:?} must break {property}"));
-    path.into_actions().iter().map(|action| format!("{action:?}")).collect()
+    shortest(|| Loss::<3> { rule, rounds: 3, deletions: 3 }.checker(), &format!("{rule:?}"), property)
 }
 
 fn check_losses<const N: usize>(rounds: u8, deletions: u8, states: usize) {
     let world = Loss::<N> { rule: loss::Rule::InForce, rounds, deletions };
-    let checker = world.checker().symmetry().spawn_dfs().join();
-    println!("{N} instances, {rounds} rounds, {deletions} deletions: {} states", checker.unique_state_count());
-    checker.assert_properties();
-    assert_eq!(checker.unique_state_count(), states);
+    check(world.checker().symmetry(), &format!("{N} instances, {rounds} rounds, {deletions} deletions"), states);
 }
 
 /// Neither is more lost than that, nor less.
