@@ -152,3 +152,20 @@ async fn over_a_long_way_those_who_share_a_write_are_refused_before_they_give_up
         assert!(error.is_contended(), "{error}");
     }
 }
+
+/// Counter-example: a wait for another program's key ended, now and then, with "several clients tried at the same moment".
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_ends_between_two_rounds_of_a_try_says_what_the_try_before_has_found() {
+    for access in ["write", "read"] {
+        let (cluster, redlock) = cluster_of(3).await;
+        cluster.instances().for_each(|instance| instance.set_other_type("a"));
+        for limit in (300..900).step_by(10).map(ms) {
+            let result = match access {
+                "write" => redlock.lock("a").wait_at_most(limit).acquire().await.map(drop),
+                _ => redlock.rw_lock("a").wait_at_most(limit).read().await.map(drop),
+            };
+            let failure = result.unwrap_err();
+            assert!(failure.is_contended(), "{access}, {limit:?}: {failure}");
+        }
+    }
+}

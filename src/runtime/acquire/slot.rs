@@ -470,11 +470,25 @@ impl Slot {
 
     /// An attempt has failed; whether this client has the lock.
     pub(super) fn note_failure(&self, failure: AcquireFailure, clock: &dyn Clock) -> bool {
+        self.note(|last| last.replace(failure), clock)
+    }
+
+    /// A round of an attempt was undecided, which tells less than a whole attempt before it; whether this client has the lock.
+    pub(super) fn note_undecided(&self, failure: AcquireFailure, clock: &dyn Clock) -> bool {
+        self.note(|last| if last.is_none() { last.replace(failure) } else { Some(failure) }, clock)
+    }
+
+    /// Notes a failure. What that gives back is dropped without the mutex.
+    fn note(
+        &self,
+        note: impl FnOnce(&mut Option<AcquireFailure>) -> Option<AcquireFailure>,
+        clock: &dyn Clock,
+    ) -> bool {
         let mut state = self.lock();
-        let former = state.last_failure.replace(failure);
+        let unused = note(&mut state.last_failure);
         let is_held_here = state.held_here(clock).is_some();
         drop(state);
-        drop(former);
+        drop(unused);
         self.news.notify_waiters();
         is_held_here
     }

@@ -427,10 +427,10 @@ impl Waiter {
                 Outcome::Lost(failure) => break failure,
                 // P31: it is repeated as long as no holder is known.
                 Outcome::Undecided(failure, pause) => {
-                    if slot.note_failure(failure.clone(), clock) {
+                    if slot.note_undecided(failure.clone(), clock) {
                         return Ok(None); // this client has it
                     }
-                    self.rest(pause, failure).await?;
+                    self.rest(pause, slot.why_not_yet(clock).unwrap_or(failure)).await?;
                     attempt.ask_again()?;
                 }
             }
@@ -581,8 +581,9 @@ impl Reader {
                 }
                 Outcome::Lost(failure) => break failure,
                 Outcome::Undecided(failure, pause) => {
-                    self.last = Some(failure.clone());
-                    self.in_time(sleep(pause), &failure).await?;
+                    // That tells less than a whole attempt before it.
+                    let last = self.last.get_or_insert(failure).clone();
+                    self.in_time(sleep(pause), &last).await?;
                     attempt.ask_again()?;
                 }
             }
