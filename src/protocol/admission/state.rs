@@ -202,11 +202,15 @@ impl AdmissionState {
     }
 
     /// When at the latest, by the instance's clock, that happened which puts its record in doubt: by `now` if the
-    /// data was replaced; where the clock jumped, by what it would show without that.
+    /// data was replaced; where the clock jumped, by what it would show without that. It may have jumped more than once since this
+    /// connection saw it go on as it may: no record is of after that which is older, by that clock, than the time since then.
     pub fn doubtful_by_ms(&self, now: Instant) -> u64 {
         let jumped = self.watch.jumped().filter(|_| !self.suspended);
-        let jumped_ms = jumped.map_or(0, |jump| u64::try_from(jump.least / 1_000_000).unwrap_or(0));
-        self.watch.at_most_ms(now).saturating_sub(jumped_ms)
+        let not_doubtful_ms = jumped.map_or(0, |jump| {
+            let unwatched = now.saturating_since(jump.after).as_nanos();
+            u64::try_from(jump.least.min(i128::try_from(unwatched).unwrap_or(i128::MAX)) / 1_000_000).unwrap_or(0)
+        });
+        self.watch.at_most_ms(now).saturating_sub(not_doubtful_ms)
     }
 
     /// How long the instance must still sit out, as far as this connection knows.
@@ -431,12 +435,22 @@ mod tests {
     #[test]
     fn a_jump_puts_in_doubt_what_was_written_until_then_by_the_clock_without_it() {
         let mut state = state();
-        assert!(state.observe(MS(10), MS(11), 9_010_000));
-        let by_ms = state.doubtful_by_ms(MS(11));
-        assert!((1_010..1_020).contains(&by_ms), "{by_ms}");
+        assert!(state.observe(MS(10_000), MS(10_001), 19_010_000));
+        let by_ms = state.doubtful_by_ms(MS(10_001));
+        assert!((10_995..11_025).contains(&by_ms), "{by_ms}");
         state.suspend_votes();
-        let by_ms = state.doubtful_by_ms(MS(11));
-        assert!((9_010..9_020).contains(&by_ms), "its data was replaced now: {by_ms}");
+        let by_ms = state.doubtful_by_ms(MS(10_001));
+        assert!((19_010..19_020).contains(&by_ms), "its data was replaced now: {by_ms}");
+    }
+
+    /// Counter-example: of two steps that were seen as one, another client had written its record between them.
+    #[test]
+    fn two_jumps_in_a_short_time_put_in_doubt_what_was_written_between_them() {
+        let mut state = state();
+        assert!(state.observe(MS(100), MS(101), 1_100_000 + 431_000 + 588_000));
+        let between_ms = 1_050 + 431;
+        let by_ms = state.doubtful_by_ms(MS(101));
+        assert!((between_ms..1_050 + 431 + 588).contains(&by_ms), "{by_ms}");
     }
 
     #[test]
