@@ -10,7 +10,7 @@ use super::in_flight::RoundInFlight;
 use super::shared::Shared;
 use super::tasks::{RuntimeEnded, run_detached};
 use crate::instance::Request;
-use crate::protocol::{ExtendRejected, InstanceSet, LeaseTerms, Round};
+use crate::protocol::{ExtendRejected, LeaseTerms, Round};
 
 /// Why a lease was not extended.
 #[derive(Debug)]
@@ -91,9 +91,7 @@ async fn finish(shared: &Shared, held: &Arc<HeldLease>, mut in_flight: RoundInFl
     let on_replies = |round: &Round| {
         held.note_replies(round);
         let granted = round.granted();
-        // P20: where a key was set again, the others may have lost theirs before.
-        let known = if round.has_repaired() && granted != checked { InstanceSet::default() } else { checked };
-        shared.keep_alive.recheck(held, granted.without(known));
+        shared.keep_alive.recheck(held, granted.without(checked));
         checked = granted;
     };
     in_flight.finish(on_replies).await;

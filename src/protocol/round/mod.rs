@@ -412,11 +412,6 @@ impl Round {
         self.which(|reply| matches!(reply, Some(Reply::Granted | Reply::Repaired)))
     }
 
-    /// Whether the key was set again on an instance that had lost it (P10).
-    pub fn has_repaired(&self) -> bool {
-        !self.which(|reply| matches!(reply, Some(Reply::Repaired))).is_empty()
-    }
-
     /// The instances that may hold the round's key, now or later: all that got the request except
     /// those to which nothing was sent (P5).
     pub fn must_release(&self) -> InstanceSet {

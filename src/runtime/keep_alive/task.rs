@@ -107,14 +107,6 @@ struct RenewalReply {
     reply: Reply,
 }
 
-/// Leases that one instance has extended, which ended its watch of their keys.
-#[derive(Clone, Default)]
-struct Confirmed {
-    leases: Vec<Arc<HeldLease>>,
-    /// Those of them whose key was set again.
-    repaired: Vec<Arc<HeldLease>>,
-}
-
 /// What one instance has of some leases.
 struct CheckedKeys {
     leases: Vec<Arc<HeldLease>>,
@@ -269,28 +261,23 @@ impl KeepAliveTask {
 
     /// Feeds replies to the rounds of their leases. Those that instances have extended are watched again.
     fn on_replies(&mut self, replies: impl Iterator<Item = RenewalReply>) {
-        let mut confirmed = vec![Confirmed::default(); self.parts.instances.len()];
+        let mut extended = vec![Vec::new(); self.parts.instances.len()];
         for RenewalReply { batch, instance, number, reply } in replies {
             let Some(held) = batch.leases.get(number) else { continue };
             if matches!(reply, Reply::NotSent(Cause::ScriptMissing)) && batch.is_first {
                 self.ask_again(held, batch.started_at, instance);
                 continue;
             }
-            let is_repaired = reply == Reply::Repaired;
-            let granted = is_repaired || reply == Reply::Granted;
+            let is_extended = matches!(reply, Reply::Repaired | Reply::Granted);
             if self.record_reply(held, batch.started_at, instance, reply)
-                && granted
-                && let Some(by) = confirmed.get_mut(instance.index())
+                && is_extended
+                && let Some(leases) = extended.get_mut(instance.index())
             {
-                by.repaired.extend(is_repaired.then(|| Arc::clone(held)));
-                by.leases.push(Arc::clone(held));
+                leases.push(Arc::clone(held));
             }
         }
-        let confirmed = InstanceId::all(confirmed.len()).zip(confirmed);
-        for (id, Confirmed { leases, repaired }) in confirmed.filter(|(_, by)| !by.leases.is_empty()) {
-            self.watch_again(leases, id);
-            self.check_everywhere(repaired);
-        }
+        let extended = InstanceId::all(extended.len()).zip(extended);
+        extended.filter(|(_, leases)| !leases.is_empty()).for_each(|(id, leases)| self.watch_again(leases, id));
     }
 
     /// The instance has lost its scripts, which are on their way to it again.
@@ -371,11 +358,6 @@ impl KeepAliveTask {
             }
             _ => {}
         }
-        if round.verdict(now) == Verdict::Won && round.has_repaired() {
-            // P19: until the other instances have answered again, they may have lost the key before it was set.
-            let soon = state.retry_at(started_at, now);
-            table.schedule_sooner(held, &mut state, soon);
-        }
         // Decided, but answers that are still to come may show that it is gone.
         let is_lost = round.verdict(now) == Verdict::Lost;
         let is_complete = round.replies().iter().all(Option::is_some);
@@ -413,12 +395,6 @@ impl KeepAliveTask {
         let watched: Vec<_> = leases.into_iter().filter(|held| table.watch(held)).collect();
         drop(table);
         self.check_all(&watched, id);
-    }
-
-    /// After keys were set again: until the other instances have answered, they may have lost theirs before (P20).
-    fn check_everywhere(&self, mut leases: Vec<Arc<HeldLease>>) {
-        leases.retain(|held| held.state().is_watched);
-        InstanceId::all(self.parts.instances.len()).for_each(|id| self.check_all(&leases, id));
     }
 
     /// Checks the keys of one lease on these instances; they push the next change of them.
