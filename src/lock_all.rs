@@ -260,7 +260,7 @@ impl LockAll {
         self.all_or_none(won, tried.err()).await
     }
 
-    /// Acquires some at once. With the first that is refused the others end: whoever has that one waits for them for a round only.
+    /// Acquires some at once. With the first that is refused the others end: the holder of that one waits for them for a round only.
     /// Those that were won are released unless all were, and the first has not aged by the time of the last.
     async fn side_by_side<F>(&self, locks: &[Lock], acquire: impl Fn(Lock) -> F) -> Result<Vec<Guard>, AcquireError>
     where

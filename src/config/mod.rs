@@ -74,7 +74,7 @@ pub enum Renewal {
     /// In the background, at a third of the ttl and then every tenth until one succeeds.
     #[default]
     Auto,
-    /// Not: a lock ends with its ttl unless it is extended by hand. Nobody looks after its keys before that, unless a caller waits for
+    /// Not: a lock ends with its ttl unless it is extended by hand. Nothing watches its keys before that, unless a caller waits for
     /// [`lost`](crate::LeaseView::lost).
     Off,
 }

@@ -216,7 +216,7 @@ impl Config {
         config.with_one_password([variable("password"), variable("password_file")].each_ref().map(|name| &**name))
     }
 
-    /// Which of two counts where one place says both nobody could see.
+    /// A place that says both leaves open which of the two counts.
     fn with_one_password(self, [one, other]: [&str; 2]) -> Result<Self, ConfigError> {
         if self.password.is_some() && self.password_file.is_some() {
             return Err(ConfigError(format!("{one} and {other} are both given: give one of them")));

@@ -74,7 +74,7 @@ struct PassedOn {
     to: ClientId,
     at: Instant,
     /// Until then this client leaves the key to it.
-    steps_back_until: Instant,
+    backs_off_until: Instant,
     /// Whose announcements went on to it: one comes over several instances.
     forwarded: Vec<Waiter>,
 }
@@ -144,8 +144,7 @@ impl Waiters {
             .collect();
         if let Some(first) = waiters.first() {
             known.note_served(waiters.get(..Waiter::woken_together(&waiters)).unwrap_or_default(), now);
-            known.passed_on =
-                Some(PassedOn { to: first.client, at: now, steps_back_until: now, forwarded: Vec::new() });
+            known.passed_on = Some(PassedOn { to: first.client, at: now, backs_off_until: now, forwarded: Vec::new() });
         }
         self.forget_if_empty(key);
         waiters
@@ -154,14 +153,14 @@ impl Waiters {
     /// Until when this client leaves the key to another one, for which it was released; `None` if it is held here again.
     pub fn passed_on(&self, key: &[u8], now: Instant) -> Option<Instant> {
         let passed_on = self.keys.get(key)?.passed_on.as_ref().filter(|passed_on| passed_on.is_remembered(now))?;
-        Some(passed_on.steps_back_until)
+        Some(passed_on.backs_off_until)
     }
 
     /// This client leaves a key that was released for another one to that until then: once it is released, and whenever a single try was
     /// refused since.
-    pub fn step_back(&mut self, key: &[u8], until: Instant) {
+    pub fn back_off(&mut self, key: &[u8], until: Instant) {
         if let Some(passed_on) = self.keys.get_mut(key).and_then(|known| known.passed_on.as_mut()) {
-            passed_on.steps_back_until = until;
+            passed_on.backs_off_until = until;
         }
     }
 
@@ -326,7 +325,7 @@ mod tests {
         assert_eq!(waiters.announce(KEY, waiter(2, 2), NOW), Announcement::Dropped, "over another instance");
         assert_eq!(waiters.passed_on(KEY, NOW), Some(NOW));
         let later = NOW.saturating_add(REMEMBERED / 2);
-        waiters.step_back(KEY, later);
+        waiters.back_off(KEY, later);
         assert_eq!(waiters.passed_on(KEY, later), Some(later));
         assert_eq!(waiters.passed_on(KEY, NOW.saturating_add(REMEMBERED)), None);
         waiters.hold(KEY);

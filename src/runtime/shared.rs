@@ -78,9 +78,9 @@ impl Shared {
         (claim, wakes)
     }
 
-    /// P26: for how long yet this client steps back from a lock that it has released for another one.
-    pub(super) fn stands_back(&self, resource: &Resource) -> Option<Duration> {
-        let until = self.order.as_ref()?.steps_back_until(resource)?;
+    /// P26: for how long yet this client backs off from a lock that it has released for another one.
+    pub(super) fn backs_off(&self, resource: &Resource) -> Option<Duration> {
+        let until = self.order.as_ref()?.backs_off_until(resource)?;
         let left = until.saturating_since(self.clock.now());
         (!left.is_zero()).then_some(left)
     }
@@ -153,7 +153,7 @@ impl Shared {
         self.releaser.has_ended()
     }
 
-    /// Drops one guard of a lease; `None` for one that no caller has collected. After the last one it is laid down for
+    /// Drops one guard of a lease; `None` for one that no caller has collected. After the last one it is offered for
     /// the next waiter of this client (P24), or to be released (P22): then this returns where. After that the waiters of this client
     /// are notified.
     pub(crate) fn begin_to_let_go(&self, held: &Arc<HeldLease>, guard: Option<GuardNumber>) -> Option<InstanceSet> {

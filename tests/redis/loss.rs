@@ -271,7 +271,7 @@ fn what_a_lost_lease_has_left_keeps_nobody_out() {
         let (ours, other, operator) = (client().await, client().await, client().await);
         let mut took = Vec::new();
         for round in 0..30 {
-            let guard = ours.lock("a").wait_at_most(PATIENCE).acquire().await.unwrap(); // it stands back for a moment
+            let guard = ours.lock("a").wait_at_most(PATIENCE).acquire().await.unwrap(); // it backs off for a moment
             assert!(eventually(PATIENCE, || all_have(&fleet)).await);
             let next = tokio::spawn(other.lock("a").wait_at_most(PATIENCE).acquire());
             sleep(ms(20 + round * 7 % 60)).await;

@@ -713,7 +713,7 @@ async fn overtaken(busy: usize, one_way: Duration, awaits_release: bool) -> usiz
     most
 }
 
-/// Counter-example: without a random part in the step back each came back in the moment of a release, and a waiter that was woken never
+/// Counter-example: without a random part in the back-off each came back in the moment of a release, and a waiter that was woken never
 /// got in.
 #[tokio::test(start_paused = true)]
 async fn clients_that_take_the_lock_again_and_again_do_not_fall_into_step_ahead_of_a_waiter() {

@@ -1,4 +1,4 @@
-//! RESP: the one reader of what instances say. Whatever is said, it takes bounded memory.
+//! RESP: the one reader of what instances say. All answers are read in bounded memory.
 //!
 //! [`Replies`] finds where a reply ends, without decoding it: one that is longer than a mebibyte, or has lists in more than eight lists, ends
 //! its connection. A long text where a short one was expected is passed over unread: another program may keep megabytes under the key of
@@ -556,7 +556,7 @@ mod tests {
             }
         }
         let endless = b"$1000000000000\r\n";
-        assert_eq!(read(endless, 99, Some(Expected::Set)).err(), Some(Broken::TooLong), "nobody keeps that");
+        assert_eq!(read(endless, 99, Some(Expected::Set)).err(), Some(Broken::TooLong), "no caller keeps that");
     }
 
     #[test]

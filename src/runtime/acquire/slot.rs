@@ -1,11 +1,11 @@
 //! Which caller of this client has a lock, and which wait for it, first come first served (P24).
 //!
 //! Each lock has a slot with a fair mutex. The waiter that has the mutex is the next: it waits until the lease of this
-//! client is laid down for it, released or lost, and sends an attempt if there is none. With a lease it leaves the
+//! client is offered for it, released or lost, and sends an attempt if there is none. With a lease it leaves the
 //! mutex to the waiter behind it. So one waiter of a client tries to get a lock at a time, and one watches its lease. Readers that wait
 //! one behind the other have the mutex together, each until it reads (P34).
 //!
-//! Waiting acquires are counted: a lease that was laid down belongs to them, and the last that leaves releases it. Everything but
+//! Waiting acquires are counted: a lease that was offered belongs to them, and the last that leaves releases it. Everything but
 //! the mutex is decided under the slot's state, and nothing foreign runs there.
 
 use std::collections::BTreeMap;
@@ -64,7 +64,7 @@ pub(super) struct Slot {
     resource: Resource,
     queue: Arc<FairMutex<Asking>>,
     state: Mutex<SlotState>,
-    /// Notifies the next waiter that a lease was laid down, released or won.
+    /// Notifies the next waiter that a lease was offered, released or won.
     changed: Notify,
     /// Notifies single tries, and waiters whose wait is over, that a lease was won, or the reason why not is known.
     news: Notify,
@@ -102,10 +102,10 @@ struct SlotState {
     of_holder: BTreeMap<Arc<str>, usize>,
     /// What the next waiter wants, if it is a writer that waits.
     next: Option<Arc<AcquireParams>>,
-    /// The lease that this client has, as far as it is known; also while it is laid down.
+    /// The lease that this client has, as far as it is known; also while it is offered.
     held: Option<Arc<HeldLease>>,
     /// A lease without a guard, for the next waiter.
-    laid_down: Option<Arc<HeldLease>>,
+    offered: Option<Arc<HeldLease>>,
     turns: Turns,
     /// Whether an attempt was sent for the present waiters.
     is_asked: bool,
@@ -406,17 +406,17 @@ impl Slot {
         drop(former);
     }
 
-    /// One place less. The last that waits has to release the lease that was laid down.
+    /// One place less. The last that waits has to release the lease that was offered.
     pub(super) fn leave(&self, params: &AcquireParams, waits: bool) -> Option<Arc<HeldLease>> {
         let mut state = self.lock();
         state.count(params, waits, |places| *places -= 1);
-        let (mut laid_down, mut last_failure) = (None, None);
+        let (mut offered, mut last_failure) = (None, None);
         if state.waiting == 0 {
-            (laid_down, last_failure, state.is_asked) = (state.laid_down.take(), state.last_failure.take(), false);
+            (offered, last_failure, state.is_asked) = (state.offered.take(), state.last_failure.take(), false);
         }
         drop(state);
         drop(last_failure);
-        laid_down
+        offered
     }
 
     /// Waits for a change that concerns the next.
@@ -437,13 +437,13 @@ impl Slot {
     /// Whether a caller that comes now may send an attempt.
     pub(super) fn is_free(&self) -> bool {
         let state = self.lock();
-        state.held.is_none() && state.laid_down.is_none() && !state.turns.is_pause_due()
+        state.held.is_none() && state.offered.is_none() && !state.turns.is_pause_due()
     }
 
     /// What the next does.
     pub(super) fn next_step(&self, clock: &dyn Clock) -> Step {
         let mut state = self.lock();
-        if let Some(held) = state.laid_down.take() {
+        if let Some(held) = state.offered.take() {
             return Step::Take(held);
         }
         if let Some(held) = &state.held {
@@ -508,7 +508,7 @@ impl Slot {
     fn hand_over(&self, held: &Arc<HeldLease>, others: impl FnOnce() -> Option<usize>, clock: &dyn Clock) -> bool {
         let mut state = self.lock();
         let is_known = state.held.as_ref().is_some_and(|known| Arc::ptr_eq(known, held));
-        if !is_known || state.waiting == 0 || state.laid_down.is_some() || state.turns.is_over(others, clock.now()) {
+        if !is_known || state.waiting == 0 || state.offered.is_some() || state.turns.is_over(others, clock.now()) {
             return false;
         }
         // The next waiter looks at it then.
@@ -516,7 +516,7 @@ impl Slot {
         if !is_wanted || state.readers_next > 0 || !held.end_tenure(clock) {
             return false;
         }
-        state.laid_down = Some(Arc::clone(held));
+        state.offered = Some(Arc::clone(held));
         let (in_a_row, waiting_here) = (state.turns.handed_over(), state.waiting);
         drop(state);
         held.note_tenure_end(); // the former guard has ended before the next one begins
@@ -606,7 +606,7 @@ impl Turns {
         }
         match others() {
             Some(0) if !is_long => return false,
-            Some(1..) => {} // the first of them is woken, and this client stands back for it (P26)
+            Some(1..) => {} // the first of them is woken, and this client backs off for it (P26)
             _ => self.pause_due = true,
         }
         true

@@ -12,7 +12,7 @@ use tokio::task::yield_now;
 use super::attempt::Attempt;
 use super::slot::AskPermit;
 use super::uncollected::{UncollectedLease, share, share_now};
-use super::waiter::{Place, Sent, step_back};
+use super::waiter::{Place, Sent, back_off};
 use super::{AcquireFailure, AcquireParams};
 use crate::protocol::{Access, Instant};
 use crate::runtime::held_lease::Tenure;
@@ -33,7 +33,7 @@ pub(crate) async fn try_acquire(shared: &Arc<Shared>, params: &Arc<AcquireParams
     }
     let begun = shared.clock.now();
     let place = (params.access == Access::Write).then(|| Place::join(shared, params, false)); // readers stand in no queue (P33)
-    let may_ask = place.as_ref().is_none_or(Place::is_next) && shared.stands_back(&params.resource).is_none();
+    let may_ask = place.as_ref().is_none_or(Place::is_next) && shared.backs_off(&params.resource).is_none();
     let round = place.as_ref().map_or(0, |place| place.slot().tries());
     let mut a_try = Try { place, shared: Arc::clone(shared), params: Arc::clone(params), begun, round, tracked };
     let sent = match may_ask.then(|| shared.slots.ask_now()).flatten() {
@@ -126,7 +126,7 @@ impl Try {
                 }
             }
         }
-        step_back(&shared, &params.resource).await?;
+        back_off(&shared, &params.resource).await?;
         let permit = tokio::select! {
             biased;
             () = shared.attempts.closed() => return Err(AcquireFailure::ShutDown),

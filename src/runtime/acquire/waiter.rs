@@ -221,8 +221,8 @@ impl Drop for Place {
             self.slot.end_turn(self.params.access);
         }
         self.turn = None;
-        let laid_down = self.slot.leave(&self.params, self.waits);
-        if let Some(held) = laid_down {
+        let offered = self.slot.leave(&self.params, self.waits);
+        if let Some(held) = offered {
             self.shared.let_go(&held, None);
         }
         self.shared.slots.tidy(&self.slot);
@@ -251,7 +251,7 @@ impl Waiter {
         let mut waiter = Self { sent: None, place, shared, params, deadline, not_extended: 0, tracked };
         if let Some(asking) = waiter.place.asking()
             && slot.is_free()
-            && waiter.shared.stands_back(slot.resource()).is_none()
+            && waiter.shared.backs_off(slot.resource()).is_none()
             && let Some(permit) = waiter.shared.slots.ask_now()
         {
             let attempt = begin(&waiter.shared, &waiter.params, &slot, asking)?;
@@ -391,7 +391,7 @@ impl Waiter {
                     () = sleep(shared.retry.least()) => {}
                 }
             }
-            Step::Ask => match shared.stands_back(slot.resource()) {
+            Step::Ask => match shared.backs_off(slot.resource()) {
                 Some(pause) => {
                     asking.why = AskReason::Turn;
                     wait_for_change(&shared, slot, pause).await;
@@ -504,7 +504,7 @@ impl Reader {
         let tracked = TrackedAttempt::begin(&shared.attempts).ok_or(AcquireFailure::ShutDown)?;
         let last = shared.slots.refusal(params, &*shared.clock);
         let place = last.is_some().then(|| Place::join(shared, params, true));
-        let is_free = place.is_none() && shared.stands_back(&params.resource).is_none();
+        let is_free = place.is_none() && shared.backs_off(&params.resource).is_none();
         let sent = match is_free.then(|| shared.slots.ask_now()).flatten() {
             Some(permit) => Some((Attempt::begin(shared, params, None, None)?, permit)),
             None => None,
@@ -536,7 +536,7 @@ impl Reader {
     async fn ask_in_turn(&mut self) -> Result<Sent, AcquireFailure> {
         let shared = Arc::clone(&self.shared);
         self.wait_for_turn().await?;
-        step_back(&shared, &self.params.resource).await?; // however short the wait: it asks before it gives up
+        back_off(&shared, &self.params.resource).await?; // however short the wait: it asks before it gives up
         let is_repeat = matches!(self.last, Some(AcquireFailure::RoundLost(_)));
         let permit = self.in_time(shared.slots.ask(is_repeat), &AcquireFailure::QueueTimeout).await??;
         Ok((Attempt::begin(&shared, &self.params, None, None)?, permit))
@@ -697,8 +697,8 @@ fn begin_wait(shared: &Shared, resource: &Resource, access: Access) -> Option<Wa
 }
 
 /// P26: leaves a lock that this client has just released to the client that it has woken, for a moment.
-pub(super) async fn step_back(shared: &Shared, resource: &Resource) -> Result<(), AcquireFailure> {
-    if let Some(pause) = shared.stands_back(resource) {
+pub(super) async fn back_off(shared: &Shared, resource: &Resource) -> Result<(), AcquireFailure> {
+    if let Some(pause) = shared.backs_off(resource) {
         tokio::select! {
             biased;
             () = shared.attempts.closed() => return Err(AcquireFailure::ShutDown),

@@ -33,7 +33,7 @@ pub(super) struct Parts {
     pub(super) instance_timeout: Duration,
     /// For how long it leaves a lock to a client that it has woken. With a random part: clients that take the lock again and again would
     /// come back in step, each time in the moment of a release, ahead of the one that is woken.
-    pub(super) step_back: RetryDelay,
+    pub(super) back_off: RetryDelay,
     pub(super) known: Mutex<Known>,
     /// Notifies the client's task that a wait has put something into `known`: it is to be removed in time, too.
     pub(super) grew: Notify,
@@ -116,18 +116,18 @@ impl Parts {
         self.instances.iter().filter(|instance| instance.hears()).count() >= quorum.votes()
     }
 
-    /// Takes the waiters for a lock that is released for the first of them; this client steps back for it (P26).
+    /// Takes the waiters for a lock that is released for the first of them; this client backs off for it (P26).
     pub(super) fn take_waiters(&self, known: &mut Known, key: &[u8]) -> Vec<Waiter> {
         let waiters = known.waiters.take(key, self.clock.now());
         if !waiters.is_empty() {
-            known.waiters.step_back(key, self.steps_back_until());
+            known.waiters.back_off(key, self.backs_off_until());
         }
         waiters
     }
 
     /// Until when this client leaves a lock to another one from now on.
-    pub(super) fn steps_back_until(&self) -> Instant {
-        self.clock.now().saturating_add(self.step_back.next(random::spread()))
+    pub(super) fn backs_off_until(&self) -> Instant {
+        self.clock.now().saturating_add(self.back_off.next(random::spread()))
     }
 
     /// Takes a message in.

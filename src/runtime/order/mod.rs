@@ -1,7 +1,7 @@
 //! Order between the clients that wait for the same lock (P25–P27).
 //!
 //! The clients announce their waiters to each other, over the instances; a client that releases the lock wakes the one that has
-//! waited longest, and steps back for a moment. All of it is about time: an attempt that no message has caused counts the same.
+//! waited longest, and backs off for a moment. All of it is about time: an attempt that no message has caused counts the same.
 
 mod known;
 mod wait;
@@ -44,8 +44,8 @@ impl Order {
     ) -> Self {
         let (known, grew) = (Mutex::default(), Notify::new());
         let [least, most] = [retry.least(), retry.least().saturating_mul(2)].map(|pause| pause.min(instance_timeout));
-        let step_back = RetryDelay::new(least, most);
-        let parts = Arc::new(Parts { client, instances, clock, instance_timeout, step_back, known, grew });
+        let back_off = RetryDelay::new(least, most);
+        let parts = Arc::new(Parts { client, instances, clock, instance_timeout, back_off, known, grew });
         let (alive, ended) = oneshot::channel();
         tokio::spawn(run(Arc::clone(&parts), messages, ended));
         Self { parts, _alive: alive }
@@ -98,13 +98,13 @@ impl Order {
     pub(crate) fn refused(&self, resource: &Resource) {
         let mut known = self.parts.known();
         if let Some(key) = announced_key(resource).filter(|_| !known.waiters.is_empty()) {
-            known.waiters.step_back(key, self.parts.steps_back_until());
+            known.waiters.back_off(key, self.parts.backs_off_until());
         }
     }
 
     /// Until when this client leaves this lock to another one, for which it has released it; `None` if it has it again, or was woken
     /// itself.
-    pub(crate) fn steps_back_until(&self, resource: &Resource) -> Option<Instant> {
+    pub(crate) fn backs_off_until(&self, resource: &Resource) -> Option<Instant> {
         let known = self.parts.known();
         if known.waiters.is_empty() {
             return None;

@@ -127,7 +127,7 @@ impl Wait {
         let wanted = (self.key.clone(), self.access);
         let mut known = self.parts.known();
         known.waiters.hold(&self.key);
-        // It leaves with the same step: a reader that comes after this is not told, and is the first itself.
+        // It leaves with the same step: a reader that comes after this is not woken, and is the first itself.
         let mut behind = known.waits.remove(&wanted).unwrap_or_default();
         behind.retain(|other| !Arc::ptr_eq(other, &self.woken));
         if !behind.is_empty() {

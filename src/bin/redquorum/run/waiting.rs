@@ -30,7 +30,7 @@ async fn show_progress(redlock: &Redlock, names: &[String], mut line: ProgressLi
     loop {
         if let Some((text, obstacles)) = why_it_waits(redlock, names).await {
             let is_new = !obstacles.is_empty() && obstacles != shown;
-            // What an instance says is longer than a line of a terminal: there it is told once.
+            // What an instance says is longer than a line of a terminal: there it is said once.
             if is_new || !line.is_terminal() {
                 line.clear();
                 output::say(&format!("{text}{obstacles}"));

@@ -250,6 +250,6 @@ fn range(store: &Store, key: &[u8], limits: (&[u8], &[u8]), options: Words<'_>) 
     let (skipped, most) = part.unwrap_or((0, -1));
     let skipped = usize::try_from(skipped).unwrap_or(usize::MAX);
     let most = usize::try_from(most).unwrap_or(usize::MAX);
-    let told = |(member, its): (&[u8], f64)| [Some(Answer::bytes(member)), with_scores.then(|| score(its))];
-    Ok(Answer::List(members.into_iter().skip(skipped).take(most).flat_map(told).flatten().collect()))
+    let row = |(member, its): (&[u8], f64)| [Some(Answer::bytes(member)), with_scores.then(|| score(its))];
+    Ok(Answer::List(members.into_iter().skip(skipped).take(most).flat_map(row).flatten().collect()))
 }

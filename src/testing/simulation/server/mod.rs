@@ -274,7 +274,7 @@ impl Server {
         let now = self.now();
         state.store.expire(now);
         let call = Call { script: ScriptKind::ForgetTokens, keys: &[], args: &args, wall_us: self.0.clock.wall_us() };
-        let _ = call.run(&mut state); // what it answers is told to clients only
+        let _ = call.run(&mut state); // what it answers is for clients only
     }
 
     /// From now on no changes are pushed: no user has the right to CLIENT TRACKING.
