@@ -125,7 +125,7 @@ impl Gathering {
 pub(super) struct Conn(Arc<Shared>);
 
 struct Shared {
-    /// Only [`Shared::state`] locks it.
+    /// Only [`Shared::state`] and [`Conn::put`] lock it.
     state: Mutex<State>,
     options: ConnOptions,
     owner: OnceLock<Weak<dyn Owner>>,
@@ -242,13 +242,13 @@ impl Conn {
         self.0.ask(commands.cmd_iter(), true)
     }
 
-    /// Queues requests that were made at this time: on their way when this returns, or behind what is. Gives those that have ended.
+    /// Queues requests that were made at this time: on their way when this returns, or behind what is. Gives those that have ended. The caller
+    /// is in the process that built the client: it looks once for all instances.
     pub(super) fn put(&self, requests: impl Iterator<Item = Asked>, made_at: Instant) -> Vec<Ended> {
-        let not_sent = |cause: Cause| move |asked| (asked, Reply::NotSent(cause.clone()));
         if self.is_silent() {
-            return requests.map(not_sent(Cause::Silent)).collect();
+            return requests.map(|asked| (asked, Reply::NotSent(Cause::Silent))).collect();
         }
-        let Some(mut state) = self.0.state() else { return requests.map(not_sent(Cause::Forked)).collect() };
+        let mut state = self.0.lock();
         let mut ended = Vec::new();
         requests.for_each(|asked| state.link.put(asked, &mut ended));
         if !self.0.options.gathering.is_on() {
@@ -393,8 +393,11 @@ impl Shared {
 
     /// The state; `None` in a child of the process, which has a copy of it, and the very stream.
     fn state(&self) -> Option<MutexGuard<'_, State>> {
-        let is_ours = !self.options.process.is_forked();
-        is_ours.then(|| self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        (!self.options.process.is_forked()).then(|| self.lock())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

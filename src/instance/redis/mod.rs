@@ -201,11 +201,15 @@ impl RedisInstance {
         targets: InstanceSet,
         request: impl Fn(InstanceId) -> (Request, ReplyTo),
     ) {
-        let mut made_at = None; // one reading of the clock for all
+        let mut begun = None; // one reading of the clock, and one look at the process, for all
         for id in targets.iter() {
             let Some(instance) = instances.get(id.index()) else { continue };
-            let made_at = *made_at.get_or_insert_with(|| instance.options.now());
-            instance.call(request(id), made_at);
+            let (made_at, is_forked) =
+                *begun.get_or_insert_with(|| (instance.options.now(), instance.options.client.process.is_forked()));
+            match is_forked {
+                true => instance.not_sent(request(id).1, Cause::Forked),
+                false => instance.call(request(id), made_at),
+            }
         }
     }
 
@@ -224,7 +228,8 @@ impl RedisInstance {
 
     /// Queues several requests, which share writes.
     pub(crate) fn call_all(&self, requests: Vec<(Request, ReplyTo)>) {
-        match self.connection() {
+        let is_forked = self.options.client.process.is_forked();
+        match if is_forked { Err(Cause::Forked) } else { self.connection() } {
             Err(cause) => requests.into_iter().for_each(|(_, reply_to)| self.not_sent(reply_to, cause.clone())),
             Ok(connection) => {
                 let sent = requests.into_iter().filter_map(|request| self.unless_in_vain(&connection, request));
