@@ -98,6 +98,9 @@ impl World {
                 return Some(self.excuses_forgotten_token(&judge, [of_former, of_later]));
             }
             // It was won first, and its user has it still: both have the lock at once.
+            if !self.counts(&judge, former, of_former) {
+                return None;
+            }
             let votes = judge.votes(&later.value);
             let before = |vote: &&Vote| vote.server == server && vote.grants() && vote.command < of_former.command;
             let last = votes.iter().filter(before).max_by_key(|vote| vote.command)?;
@@ -117,15 +120,18 @@ impl World {
     /// The votes by which a user may still rely on what it was given.
     fn standing<'a>(&self, judge: &'a Judge, hold: &Hold) -> Vec<&'a Vote> {
         let reading = self.machines[hold.client].clock.reading();
-        let kept = judge.kept(&hold.value);
-        let counts = |vote: &Vote| {
-            !self.scenario.admission || judge.may_vote(vote) || kept.contains(&(vote.server, vote.command))
-        };
         let stands = |vote: &&Vote| {
             vote.grants() && (vote.is_whole || vote.extends()) && vote.until() > reading && judge.heard(vote).is_some()
         };
         let votes = judge.votes(&hold.value);
-        votes.iter().filter(stands).filter(|vote| counts(vote)).collect()
+        votes.iter().filter(stands).filter(|vote| self.counts(judge, hold, vote)).collect()
+    }
+
+    /// Whether what a server granted was a vote: it may vote, or has kept what it had voted for (P10).
+    fn counts(&self, judge: &Judge, hold: &Hold, vote: &Vote) -> bool {
+        !self.scenario.admission
+            || judge.may_vote(vote)
+            || judge.kept(&hold.value).contains(&(vote.server, vote.command))
     }
 
     /// Why a server may vote for another although its vote for a lease has not run out by the clock of the client.
