@@ -84,16 +84,18 @@ impl Gathering {
         self.waiting.load(Ordering::Acquire) > 0
     }
 
-    /// Lets all tasks run that are ready now, and then writes what they want.
+    /// Lets all tasks run that are ready now, and then writes what they want; also if the task that gathers ends meanwhile.
     async fn gather(&self) {
-        struct Waits<'a>(&'a AtomicUsize);
+        struct Waits<'a>(&'a Gathering);
         impl Drop for Waits<'_> {
             fn drop(&mut self) {
-                self.0.fetch_sub(1, Ordering::AcqRel);
+                self.0.waiting.fetch_sub(1, Ordering::AcqRel);
+                let connections: Vec<_> = self.0.connections().iter().filter_map(Weak::upgrade).collect();
+                connections.iter().for_each(|connection| connection.flush());
             }
         }
         self.waiting.fetch_add(1, Ordering::AcqRel);
-        let waits = Waits(&self.waiting);
+        let _waits = Waits(self);
         let mut has_waited = false;
         // `yield_now` would keep other threads from taking this up.
         poll_fn(|cx| match replace(&mut has_waited, true) {
@@ -104,9 +106,6 @@ impl Gathering {
             }
         })
         .await;
-        drop(waits);
-        let connections = self.connections().iter().filter_map(Weak::upgrade).collect::<Vec<_>>();
-        connections.iter().for_each(|connection| connection.flush());
     }
 
     fn add(&self, connection: &Arc<Shared>) {
@@ -251,8 +250,9 @@ impl Conn {
         let mut state = self.0.lock();
         let mut ended = Vec::new();
         requests.for_each(|asked| state.link.put(asked, &mut ended));
-        if !self.0.options.gathering.is_on() {
-            self.0.send_batches(&mut state, made_at);
+        if state.link.waits() && !self.0.options.gathering.is_on() {
+            // Not as of `made_at`: the caller may have been paused since, and others' newer requests go with its own.
+            self.0.send_batches(&mut state, self.0.options.clock.now());
         }
         if state.link.needs_watch(made_at, self.0.options.deadline) {
             state.wake_task();
@@ -340,9 +340,9 @@ impl Shared {
         Answer(answer)
     }
 
-    /// Writes what waits, as far as it may be sent.
+    /// Writes what waits, as far as it may be sent; nothing to an instance that is silent.
     fn send_batches(&self, state: &mut State, now: Instant) {
-        if !state.link.may_send(now) {
+        if !state.link.may_send(now) || self.is_silent.load(Ordering::Relaxed) {
             return;
         }
         let Some(owner) = self.owner() else { return };
@@ -372,8 +372,8 @@ impl Shared {
         let now = self.options.clock.now();
         let Some(mut state) = self.state() else { return };
         let (requests, first_batch) = state.link.take_late(now, self.options.deadline);
-        self.send_batches(&mut state, now);
         first_batch.into_iter().for_each(|sent| self.note_silence(&mut state, sent));
+        self.send_batches(&mut state, now);
         drop(state);
         let late = requests.into_iter().map(|asked| (asked, Reply::Unknown(Cause::TimedOut))); // P5
         self.end((late.collect(), Vec::new()));
@@ -431,9 +431,16 @@ impl State {
     /// Writes what is unsent, as far as the stream takes it. A stream that has failed is not written to again: it may have
     /// taken some of the bytes, and the server would carry them out twice.
     fn write(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.failed.is_none()
-            && let Err(error) = ready!(self.try_write(cx))
-        {
+        if self.failed.is_some() {
+            return Poll::Ready(());
+        }
+        let written = self.try_write(cx);
+        // A stream that always leaves a rest would keep all that it has ever taken.
+        if self.written > self.unsent.len() / 2 {
+            self.unsent.drain(..self.written);
+            self.written = 0;
+        }
+        if let Err(error) = ready!(written) {
             (self.unsent, self.written) = (Vec::new(), 0);
             self.failed = Some(error);
         }
@@ -526,6 +533,9 @@ impl Reader {
             }
             // What was sent before the connection broke may still be answered: that is read first.
             if let Some(error) = state.failed.take() {
+                let stream = state.stream.take(); // no other caller writes to it
+                drop(state);
+                drop(stream);
                 return Poll::Ready(Err(error));
             }
         }

@@ -131,6 +131,13 @@ impl AcquireFailure {
     /// Others of this client wait for it.
     pub(super) const WAITED_FOR: Self = Self::HeldHere { by: None, expires_in: None };
 
+    /// Notes that a round was undecided, which tells less than a whole attempt before it that has found a holder; gives what is not
+    /// noted any more.
+    pub(super) fn note_undecided_in(self, last: &mut Option<Self>) -> Option<Self> {
+        let is_known = matches!(last, Some(Self::RoundLost(round)) if matches!(RoundFailure::of(round), RoundFailure::Contended(_)));
+        if is_known { Some(self) } else { last.replace(self) }
+    }
+
     /// Whether other clients have the lock or try to get it, as far as it is known.
     pub(super) fn is_of_others(&self) -> bool {
         let round_of_others = |round| {

@@ -473,9 +473,9 @@ impl Slot {
         self.note(|last| last.replace(failure), clock)
     }
 
-    /// A round of an attempt was undecided, which tells less than a whole attempt before it; whether this client has the lock.
+    /// A round of an attempt was undecided; whether this client has the lock.
     pub(super) fn note_undecided(&self, failure: AcquireFailure, clock: &dyn Clock) -> bool {
-        self.note(|last| if last.is_none() { last.replace(failure) } else { Some(failure) }, clock)
+        self.note(|last| failure.note_undecided_in(last), clock)
     }
 
     /// Notes a failure. What that gives back is dropped without the mutex.

@@ -581,8 +581,8 @@ impl Reader {
                 }
                 Outcome::Lost(failure) => break failure,
                 Outcome::Undecided(failure, pause) => {
-                    // That tells less than a whole attempt before it.
-                    let last = self.last.get_or_insert(failure).clone();
+                    drop(failure.clone().note_undecided_in(&mut self.last));
+                    let last = self.last.clone().unwrap_or(failure);
                     self.in_time(sleep(pause), &last).await?;
                     attempt.ask_again()?;
                 }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::mem::take;
+use std::sync::atomic::AtomicU64;
 
 use redis::{cmd, pipe};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
@@ -16,6 +17,10 @@ use crate::protocol::InstanceId;
 fn options() -> ConnOptions {
     let (clock, process, deadline) = (Arc::new(SystemClock), Process::this(), Duration::from_secs(5));
     ConnOptions { clock, process, deadline, gathering: Arc::default() }
+}
+
+fn now() -> Instant {
+    SystemClock.now()
 }
 
 /// A connection whose stream takes so many bytes at once, and the server's end of it.
@@ -189,9 +194,25 @@ async fn to_a_server_that_reads_nothing_only_so_much_is_sent() {
     assert!(conn.ask(&cmd("TIME")).await.is_err());
     let (owner, replies) = (Arc::<Requests>::default(), Arc::<Replies>::default());
     conn.serve(Arc::downgrade(&owner) as Weak<dyn Owner>);
-    assert!(conn.put(asks(&replies, 1), Instant::ZERO).is_empty());
+    assert!(conn.put(asks(&replies, 1), now()).is_empty());
     assert_eq!(owner.0.load(Ordering::Relaxed), 1, "questions leave room for requests");
     drop(asked);
+}
+
+/// Counter-example: what such a server had taken was kept for as long as anything was left.
+#[tokio::test]
+async fn a_stream_that_always_leaves_a_rest_keeps_only_that() {
+    let (conn, _task, mut server) = conn(64);
+    let size = cmd("TIME").get_packed_command().len();
+    let mut answers: Vec<_> = (0..10).map(|_| conn.ask(&cmd("TIME"))).collect();
+    for _ in 0..2_000 {
+        heard(&mut server, size).await;
+        server.write_all(b"*2\r\n$1\r\n1\r\n$1\r\n2\r\n").await.unwrap();
+        tokio::task::yield_now().await;
+        answers.push(conn.ask(&cmd("TIME")));
+    }
+    let kept = conn.0.state().unwrap().unsent.capacity();
+    assert!(kept <= 40 * size, "{kept} bytes");
 }
 
 /// Counts what is written.
@@ -225,7 +246,7 @@ fn asks(replies: &Arc<Replies>, count: usize) -> impl Iterator<Item = Asked> + u
     (0..count).map(|number| {
         let request = Request::Acquire(Arc::new(Claim::sample(number as u128, &number.to_string())));
         let reply_to = ReplyTo::new(Arc::clone(replies) as Arc<_>, InstanceId::new(0));
-        Asked { request, reply_to: Some(reply_to), since: Instant::ZERO }
+        Asked { request, reply_to: Some(reply_to), since: now() }
     })
 }
 
@@ -235,9 +256,7 @@ async fn the_end_of_a_connection_ends_what_is_on_its_way_and_what_waits() {
     let (conn, task, _server) = conn(4096);
     let (owner, replies) = (Arc::<Requests>::default(), Arc::<Replies>::default());
     conn.serve(Arc::downgrade(&owner) as Weak<dyn Owner>);
-    assert!(
-        conn.put(asks(&replies, 1), Instant::ZERO).is_empty() && conn.put(asks(&replies, 2), Instant::ZERO).is_empty()
-    );
+    assert!(conn.put(asks(&replies, 1), now()).is_empty() && conn.put(asks(&replies, 2), now()).is_empty());
     assert_eq!(owner.0.load(Ordering::Relaxed), 1);
     drop(task);
     timeout(Duration::from_secs(5), conn.over()).await.unwrap();
@@ -246,13 +265,12 @@ async fn the_end_of_a_connection_ends_what_is_on_its_way_and_what_waits() {
         matches!(ended[..], [Reply::Unknown(Cause::Disconnected(_)), Reply::NotSent(_), Reply::NotSent(_)]),
         "{ended:?}"
     );
-    let refused = conn.put(asks(&replies, 1), Instant::ZERO);
+    let refused = conn.put(asks(&replies, 1), now());
     assert!(matches!(refused[..], [(_, Reply::NotSent(Cause::NotConnected(_)))]));
 }
 
 /// They are woken one by one, and each alone would be one batch.
-#[tokio::test]
-async fn callers_that_were_answered_together_share_the_next_batch_to_each_instance() {
+async fn gather(is_aborted: bool) {
     let (gathering, replies) = (Arc::<Gathering>::default(), Arc::<Replies>::default());
     let owner = Arc::<Requests>::default();
     let begin = || {
@@ -268,13 +286,30 @@ async fn callers_that_were_answered_together_share_the_next_batch_to_each_instan
     assert!(gathered.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     for conn in [&one.0, &other.0] {
         assert!(
-            conn.put(asks(&replies, 4).take(1), Instant::ZERO).is_empty()
-                && conn.put(asks(&replies, 4).skip(1), Instant::ZERO).is_empty()
+            conn.put(asks(&replies, 4).take(1), now()).is_empty()
+                && conn.put(asks(&replies, 4).skip(1), now()).is_empty()
         );
     }
+    for _ in 0..9 {
+        tokio::task::yield_now().await; // the tasks of the connections see that it is gathered
+    }
     assert_eq!(sent(), 0);
-    gathered.await;
+    match is_aborted {
+        true => drop(gathered),
+        false => gathered.await,
+    }
     assert_eq!(sent(), 8);
+}
+
+#[tokio::test]
+async fn callers_that_were_answered_together_share_the_next_batch_to_each_instance() {
+    gather(false).await;
+}
+
+/// Counter-example: where the connection of the task that gathers was replaced, the requests to all others waited until their deadline.
+#[tokio::test]
+async fn what_was_gathered_is_written_though_the_task_that_gathers_is_aborted() {
+    gather(true).await;
 }
 
 /// Takes what is written and fails, once; flushes late.
@@ -342,4 +377,72 @@ async fn a_stream_that_keeps_what_it_takes_is_flushed_by_the_task() {
         }
         assert!(taken.lock().unwrap().ends_with(b"flushed"));
     }
+}
+
+/// A clock that shows what it is set to, in milliseconds.
+#[derive(Debug)]
+struct Set(AtomicU64);
+
+impl Set {
+    fn to(&self, ms: u64) -> Instant {
+        self.0.store(ms, Ordering::Relaxed);
+        self.now()
+    }
+}
+
+impl Clock for Set {
+    fn now(&self) -> Instant {
+        Instant::from_millis(self.0.load(Ordering::Relaxed))
+    }
+}
+
+/// A connection with such a clock, and what becomes of its requests.
+fn at_set_times() -> (Conn, ConnTask, DuplexStream, Arc<Set>, Arc<Requests>) {
+    let (ours, theirs) = duplex(4096);
+    let (clock, owner) = (Arc::new(Set(AtomicU64::new(60_000))), Arc::<Requests>::default());
+    let options = ConnOptions { clock: Arc::clone(&clock) as Arc<dyn Clock>, ..options() };
+    let (conn, task) = Conn::begin(Box::new(ours), Box::new(|_| {}), options);
+    conn.serve(Arc::downgrade(&owner) as Weak<dyn Owner>);
+    (conn, task, theirs, clock, owner)
+}
+
+/// The request for one of those locks, made then.
+fn ask(replies: &Arc<Replies>, number: usize, since: Instant) -> impl Iterator<Item = Asked> + use<'_> {
+    asks(replies, number + 1).skip(number).map(move |asked| Asked { since, ..asked })
+}
+
+/// Counter-example: what others had put meanwhile was dated as its request, and was too late at once.
+#[tokio::test]
+async fn a_caller_that_was_paused_before_it_puts_its_request_ages_no_other_one() {
+    let (conn, _task, _server, clock, owner) = at_set_times();
+    let replies = Arc::<Replies>::default();
+    let (paused_at, now) = (clock.to(40_000), clock.to(60_000));
+    assert!(conn.put(ask(&replies, 0, now).chain(ask(&replies, 1, paused_at)), paused_at).is_empty());
+    conn.0.end_late();
+    assert_eq!(*owner.1.lock().unwrap(), [Reply::Unknown(Cause::TimedOut)], "the other is not late");
+    assert!(!conn.is_silent());
+}
+
+/// P6: an instance that hangs never carries out what has been given up by then.
+#[tokio::test]
+async fn nothing_is_sent_to_an_instance_that_is_just_found_to_be_silent() {
+    let (conn, _task, _server, clock, owner) = at_set_times();
+    let replies = Arc::<Replies>::default();
+    let put = |number, ms: u64| {
+        let now = clock.to(60_000 + ms);
+        assert!(conn.put(ask(&replies, number, now), now).is_empty());
+    };
+    put(0, 0);
+    clock.to(65_000);
+    conn.0.end_late();
+    put(1, 5_001);
+    conn.0.options.gathering.waiting.fetch_add(1, Ordering::Relaxed); // so that the next one waits
+    put(2, 9_999);
+    clock.to(70_001);
+    conn.0.end_late();
+    assert!(conn.is_silent());
+    conn.close();
+    let ended = owner.1.lock().unwrap().clone();
+    assert!(matches!(ended[..], [Reply::Unknown(_), Reply::Unknown(_), Reply::NotSent(_)]), "{ended:?}");
+    assert_eq!(owner.0.load(Ordering::Relaxed), 2);
 }
