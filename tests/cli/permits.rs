@@ -103,6 +103,29 @@ fn one_of_several_commands_runs_where_it_leads_and_others_are_told_who() {
     drop(one.wait());
 }
 
+/// Counter-example: a job that was done was done again.
+#[test]
+fn a_command_that_has_ended_by_itself_is_not_run_again_though_the_lead_was_lost_by_then() {
+    let (fleet, dir) = (fleet_of(3), Dir::new());
+    for server in fleet.iter() {
+        let rights = ["+@all", "-client|tracking"]; // so that the loss is found out by the release
+        server.command(&[&["ACL", "SETUSER", "deaf", "on", ">x", "~*", "&*"][..], &rights].concat()).unwrap();
+    }
+    let script = format!("echo begun >> {0}; read _", dir.file("log").display());
+    let mut candidate = redquorum(&fleet, ["elect", "e", "--info", "me", "--", "sh", "-c", &script])
+        .env("REDQUORUM_USERNAME", "deaf")
+        .env("REDQUORUM_PASSWORD", "x")
+        .stdin(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    contents(&dir.file("log"));
+    fleet.iter().for_each(|server| drop(server.command(&["DEL", "e"]).unwrap()));
+    drop(candidate.stdin.take());
+    assert_eq!(status_of(&mut candidate), 79);
+    assert_eq!(contents(&dir.file("log")), "begun\n");
+}
+
 #[test]
 fn a_watched_election_without_a_leader_says_so_each_time() {
     let (fleet, dir) = (fleet_of(3), Dir::new());

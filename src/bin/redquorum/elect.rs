@@ -22,7 +22,7 @@ pub(crate) async fn elect(args: ElectArgs, settings: &Settings) -> Result<ExitCo
     if args.command.is_empty() { print_leader(&args, settings).await } else { lead(args, settings).await }
 }
 
-/// Runs the command while this candidate leads, and campaigns again when the lead is lost.
+/// Runs the command while this candidate leads, and campaigns again when the lead is lost before the command has ended by itself.
 async fn lead(args: ElectArgs, settings: &Settings) -> Result<ExitCode, Failure> {
     let as_run = || RunArgs {
         resources: vec![args.election.clone()],

@@ -28,6 +28,8 @@ pub(crate) enum Code {
     Config,
     /// The lock was lost while the command ran.
     Lost,
+    /// It was found to be lost when the command had ended by itself.
+    LostAtTheEnd,
     /// The lock was lost, and something of the command that could not be ended may still run.
     Outlived,
     /// The command is there and cannot be run, as shells say it.
@@ -49,7 +51,7 @@ impl Code {
             Self::OsError => 71,
             Self::Contended(code) => code,
             Self::Config => 78,
-            Self::Lost => 79,
+            Self::Lost | Self::LostAtTheEnd => 79,
             Self::Outlived => 80,
             Self::CannotRun => 126,
             Self::NotFound => 127,

@@ -215,7 +215,7 @@ async fn finish(args: &RunArgs, guard: Held, outcome: Result<Outcome, Failure>) 
             }
         },
     };
-    was_held.map_err(|message| Failure::new(Code::Lost, message))?;
+    was_held.map_err(|message| Failure::new(Code::LostAtTheEnd, message))?;
     match ended {
         Ended::Status(status) => Ok(ExitCode::from(status)),
         Ended::Signal(signal) => Err(ended_by(signal)),
