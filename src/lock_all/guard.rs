@@ -17,7 +17,7 @@ use crate::lease::LeaseView;
 use crate::names::ResourceName;
 use crate::protocol::FencingToken;
 use crate::run::{release_after_work, until_lost};
-use crate::runtime::tasks::{RuntimeEnded, run_detached};
+use crate::runtime::tasks::{RuntimeEnded, TrackedAttempt, run_detached};
 
 /// Several locks that are held together: valid while all are, and lost with the first.
 ///
@@ -179,8 +179,11 @@ pub(super) async fn release_all(guards: Vec<Guard>) -> Result<Released, ReleaseE
     if shared.is_forked() {
         return release_ended(ended).await; // no task runs here, and nothing is sent
     }
+    // A shutdown waits for what is not sent yet.
+    let tracked = TrackedAttempt::of_shutdown(&shared.attempts);
     let released = run_detached(&shared.runtime, |result: oneshot::Sender<_>| async move {
         let _ = result.send(release_ended(ended).await);
+        drop(tracked);
     });
     released.await.unwrap_or_else(|RuntimeEnded| Err(release_error(&shared, &shared.not_sent())))
 }

@@ -43,12 +43,21 @@ pub(crate) async fn attach(
     if shared.attempts.is_closed() {
         return Err(ExtendFailure::ShutDown);
     }
-    let (client, asked) = (Arc::clone(shared), Arc::clone(params));
-    let outcome = run_abort_on_drop(&shared.runtime, |result| carry_out(client, asked, detached, result)).await;
-    let lease = outcome.unwrap_or_else(|RuntimeEnded| Err(ExtendFailure::RuntimeEnded))?;
-    let tenure = lease.collect(params).map_err(not_collected)?;
-    tenure.held.release_keys();
-    Ok(tenure)
+    loop {
+        let (client, asked, detached) = (Arc::clone(shared), Arc::clone(params), detached.clone());
+        let outcome = run_abort_on_drop(&shared.runtime, |result| carry_out(client, asked, detached, result)).await;
+        let lease = outcome.unwrap_or_else(|RuntimeEnded| Err(ExtendFailure::RuntimeEnded))?;
+        match lease.collect(params) {
+            Ok(tenure) => {
+                tenure.held.release_keys();
+                return Ok(tenure);
+            }
+            // Its caller polled when too little was left: what is stored may be attached anew.
+            Err(AcquireFailure::NotPolled) => {}
+            Err(AcquireFailure::ShutDown) => return Err(ExtendFailure::ShutDown),
+            Err(_) => return Err(ExtendFailure::LeaseLost(None)),
+        }
+    }
 }
 
 /// Copies of a lease are attached one after the other: each joins the one before it, or finds that it was released. Else two would
@@ -107,11 +116,6 @@ async fn send(
     let _ = result.send(outcome);
     drop(place); // the next copy joins
     in_flight.finish(|round| held.iter().for_each(|held| held.note_replies(round))).await; // P20
-}
-
-/// After a shutdown, or too late: the keys stay until they expire.
-fn not_collected(failure: AcquireFailure) -> ExtendFailure {
-    if matches!(failure, AcquireFailure::ShutDown) { ExtendFailure::ShutDown } else { ExtendFailure::LeaseLost(None) }
 }
 
 /// It is lost if no quorum can have it; else too few have answered.

@@ -1,5 +1,6 @@
 //! P32: a lease is moved by its value.
 
+use futures_util::future::FutureExt;
 use redquorum::testing::{Cluster, TestInstance};
 use redquorum::{DetachedLease, ExtendError, Guard, Holder, Loss, Redlock, Renewal};
 use tokio::time::{sleep, timeout};
@@ -280,4 +281,33 @@ async fn a_lease_that_was_over_when_it_was_detached_is_released_and_not_attached
     shut_down.await.unwrap().unwrap();
     assert!(cluster.keys().is_empty());
     assert!(matches!(two.attach(&lease).await, Err(ExtendError::Lost { .. })));
+}
+
+/// Counter-example: it was said to be lost for good, and its keys were there.
+#[tokio::test(start_paused = true)]
+async fn an_attach_that_is_polled_too_late_attaches_anew() {
+    let (cluster, one) = renewing(3).await;
+    let two = cluster.builder().connect().await.unwrap();
+    let lease = held(&one, "a").await.detach();
+    let mut attaching = Box::pin(two.attach(&lease));
+    assert!((&mut attaching).now_or_never().is_none());
+    sleep(ms(8_500)).await;
+    let guard = attaching.await.unwrap();
+    assert!(guard.remaining() > secs(9), "{:?}", guard.remaining());
+}
+
+/// P32: its release is not queued yet, and would delete the keys of the copy.
+#[tokio::test(start_paused = true)]
+async fn a_copy_of_one_of_many_locks_whose_release_waits_for_others_is_not_attached() {
+    let (cluster, one) = renewing(3).await;
+    let names: Vec<String> = (0..17).map(|number| format!("n{number:02}")).collect();
+    let holder = || Holder::from("me");
+    let all = one.lock_all(&names).holder(holder()).acquire().await.unwrap();
+    let lease = one.lock("n16").holder(holder()).acquire().await.unwrap().detach();
+    drop(attached(&one, &lease).await);
+    cluster.instances().for_each(|instance| instance.slow_down(ms(5), ms(5)));
+    tokio::spawn(all.release());
+    settle().await;
+    let copy = one.attach(&lease).await;
+    assert!(matches!(copy, Err(ExtendError::Lost { .. })), "{copy:?}");
 }
