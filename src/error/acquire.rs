@@ -153,7 +153,7 @@ impl AcquireError {
 
     /// Every [`kind`](Self::kind) but `contended`.
     #[cfg(feature = "metrics")]
-    pub(crate) const FAILURES: [&'static str; 14] = [
+    pub(crate) const FAILURES: [&'static str; 15] = [
         "split_vote",
         "no_quorum",
         "in_quarantine",
@@ -161,6 +161,7 @@ impl AcquireError {
         "stale_token",
         "queue_timeout",
         "not_polled",
+        "stalled",
         "clocks_apart",
         "deadline_passed",
         "bad_request",

@@ -355,6 +355,8 @@ mod tests {
             AcquireError::SplitVote { reports: reports() },
             Passing::NotPolled.into(),
             Passing::QueueTimeout.into(),
+            Passing::Stalled.into(),
+            Passing::ClocksApart { own_s: 0, instances_s: 100_000 }.into(),
             Passing::TooSlow { reports: reports() }.into(),
             AcquireError::InQuarantine { remaining: None, reports: reports() },
         ];

@@ -111,7 +111,9 @@ impl fmt::Display for Said<'_> {
             InstanceAnswer::Absent => return write!(f, "nothing to release"),
             InstanceAnswer::StaleToken => write!(f, "had a larger fencing token")?,
             InstanceAnswer::NotAdmitted(Some(left)) => write!(f, "in quarantine, {left:.1?} left")?,
-            InstanceAnswer::NotAdmitted(None) => write!(f, "not admitted")?,
+            InstanceAnswer::NotAdmitted(None) => {
+                write!(f, "in quarantine, as it may have forgotten locks; for how long is not known yet")?;
+            }
             InstanceAnswer::Flushed { ago, remaining } => {
                 write!(f, "in quarantine, a database of it was flushed {ago:.1?} ago")?;
                 if let Some(left) = remaining {

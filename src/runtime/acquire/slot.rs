@@ -23,8 +23,7 @@ use tokio::time::{sleep, timeout};
 use super::{AcquireFailure, AcquireParams, Purpose};
 use crate::clock::Clock;
 use crate::protocol::{
-    Access, Cause, FencingToken, InstanceId, Instant, LeaseTerms, Reply, RetryDelay, Round, RoundFailure, Value,
-    WriterMark,
+    Access, FencingToken, InstanceId, Instant, LeaseTerms, Reply, RetryDelay, Round, RoundFailure, Value, WriterMark,
 };
 use crate::random;
 use crate::resource::{ByResource, Resource};
@@ -184,11 +183,10 @@ impl Slots {
         }
         let mut of_others = Round::release(round.quorum(), round.started_at());
         for (id, answer) in InstanceId::all(round.replies().len()).zip(round.replies()) {
-            let reply = match answer.as_ref().map(|answer| &answer.reply) {
-                Some(reply) if is_for_all(reply) => reply.clone(),
-                _ => Reply::NotSent(Cause::Overloaded), // as they were not asked
-            };
-            of_others.record(id, reply, round.started_at());
+            // The rest were not waited for.
+            if let Some(reply) = answer.as_ref().map(|answer| &answer.reply).filter(|reply| is_for_all(reply)) {
+                of_others.record(id, reply.clone(), round.started_at());
+            }
         }
         self.no_quorum.send_replace(Some(Box::new(of_others)));
     }
