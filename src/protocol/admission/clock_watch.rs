@@ -58,6 +58,8 @@ pub struct ClockWatch {
     steps: u32,
     /// What it jumped forward since that was last settled.
     jumped: Option<Jump>,
+    /// The last of those jumps.
+    last_jump: Option<Jump>,
     /// By how much it can have jumped before the last sample.
     went: Jump,
 }
@@ -69,7 +71,7 @@ impl ClockWatch {
         let (least, most) = sample(drift_ppm, sent, received, instance_us);
         let went = Jump { after: received, least: 0, most: 0 };
         let (floor, set_at, since, at) = (least, received, received, received);
-        Self { least, most, floor, set_at, since, at, drift_ppm, steps: 0, jumped: None, went }
+        Self { least, most, floor, set_at, since, at, drift_ppm, steps: 0, jumped: None, last_jump: None, went }
     }
 
     /// Continues a watch of before, over a time in which nothing was sampled: the same clock,
@@ -105,6 +107,7 @@ impl ClockWatch {
             let before = self.jumped.unwrap_or(Jump { after: went.after, least: 0, most: 0 });
             let least = before.least + went.least;
             self.jumped = Some(Jump { least, most: before.most + went.most, ..before });
+            self.last_jump = Some(went);
             Observation::SteppedForward(distance(went.least))
         } else if least - seen_most > tolerance {
             Observation::SteppedBack(distance(least - seen_most))
@@ -126,6 +129,11 @@ impl ClockWatch {
     /// What it jumped forward since that was last settled.
     pub const fn jumped(&self) -> Option<Jump> {
         self.jumped
+    }
+
+    /// The last jump of those that are not settled.
+    pub fn last_jump(&self) -> Option<Jump> {
+        self.last_jump.filter(|_| self.jumped.is_some())
     }
 
     /// Whether it can have jumped like that unseen: because its samples leave room for it, or because

@@ -205,7 +205,7 @@ impl AdmissionState {
     /// data was replaced; where the clock jumped, by what it would show without that. It may have jumped more than once since this
     /// connection saw it go on as it may: no record is of after that which is older, by that clock, than the time since then.
     pub fn doubtful_by_ms(&self, now: Instant) -> u64 {
-        let jumped = self.watch.jumped().filter(|_| !self.suspended);
+        let jumped = self.watch.last_jump().filter(|_| !self.suspended);
         let not_doubtful_ms = jumped.map_or(0, |jump| {
             let unwatched = now.saturating_since(jump.after).as_nanos();
             u64::try_from(jump.least.min(i128::try_from(unwatched).unwrap_or(i128::MAX)) / 1_000_000).unwrap_or(0)
@@ -451,6 +451,12 @@ mod tests {
         let between_ms = 1_050 + 431;
         let by_ms = state.doubtful_by_ms(MS(101));
         assert!((between_ms..1_050 + 431 + 588).contains(&by_ms), "{by_ms}");
+        // Both were seen, one after the other: a record of before the second is no younger.
+        let mut state = AdmissionState::new(record(), ClockWatch::begin(10_000, MS(0), MS(1), 1_000_000));
+        assert!(state.observe(MS(1_000), MS(1_001), 2_000_000 + 400_000));
+        assert!(state.observe(MS(1_400), MS(1_401), 2_400_000 + 800_000));
+        let by_ms = state.doubtful_by_ms(MS(1_401));
+        assert!((1_100 + 400 + 1_000..2_400 + 800).contains(&by_ms), "{by_ms}");
     }
 
     #[test]
