@@ -20,7 +20,6 @@ use crate::instance::redis::RedisInstance;
 use crate::instance::{Claim, ReplyTo, Request, TakesReplies, Wake};
 use crate::log_limit::LogLimit;
 use crate::protocol::{Cause, InstanceId, InstanceSet, Quorum, Reply};
-use crate::resource::Resource;
 use crate::runtime::pending_releases::{PendingRelease, PendingReleases, ReleaseNumber};
 use crate::runtime::tasks::ran_to_its_end;
 
@@ -102,17 +101,17 @@ impl BackgroundReleaser {
         sent.call(targets, 0, wakes.as_ref());
     }
 
-    /// P6: keys that earlier attempts for this lock may have left on `targets` are released now, ahead of the request that is sent
-    /// next.
-    pub(super) fn release_ahead(self: &Arc<Self>, resource: &Resource, targets: InstanceSet) {
+    /// P6: keys that earlier attempts for this lock may have left on `targets` are released now, ahead of the request of this claim, which
+    /// is sent next.
+    pub(super) fn release_ahead(self: &Arc<Self>, claim: &Claim, targets: InstanceSet) {
         if self.for_try.is_empty() && self.for_retry.is_empty() {
             return;
         }
         for id in targets.iter() {
             let Some(instance) = self.instances.get(id.index()) else { continue };
-            let mut releases = self.for_try.take_for(id, resource);
+            let mut releases = self.for_try.take_for(id, claim);
             if instance.obstacle().is_none() {
-                releases.extend(self.for_retry.take_for(id, resource).into_iter().map(PendingRelease::resent));
+                releases.extend(self.for_retry.take_for(id, claim).into_iter().map(PendingRelease::resent));
             }
             releases.into_iter().for_each(|release| self.send(id, release)); // they are counted as pending already
         }

@@ -42,7 +42,7 @@ impl RoundInFlight {
     pub(super) fn send(shared: &Arc<Shared>, round: Round, request: Request) -> Self {
         let all = shared.all_instances();
         if let Request::Acquire(claim) | Request::Keep(claim) = &request {
-            shared.releaser.release_ahead(&claim.resource, all);
+            shared.releaser.release_ahead(claim, all);
         }
         let ballot = Ballot::new(shared.quorum, all);
         RedisInstance::call_each(&shared.instances, all, |id| {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::instance::Claim;
 use crate::protocol::{InstanceId, Instant};
-use crate::resource::{ByResource, Resource};
+use crate::resource::ByResource;
 
 /// A release that one instance has not confirmed yet.
 #[derive(Clone, Debug)]
@@ -105,13 +105,14 @@ impl PendingReleases {
         taken
     }
 
-    /// The newest of those for a lock, in their order.
-    pub(super) fn take_for(&self, id: InstanceId, resource: &Resource) -> Vec<PendingRelease> {
-        self.take_where(id, |of_instance| {
-            let newest = of_instance.by_key.get(resource).into_iter().flat_map(|all| all.iter().rev().take(MOST_AHEAD));
-            let mut numbers: Vec<_> = newest.copied().collect();
-            numbers.reverse();
-            numbers
+    /// The newest of those for a claim's lock, and all of its own value, which a lease that was moved may have (P32); in their order.
+    pub(super) fn take_for(&self, id: InstanceId, claim: &Claim) -> Vec<PendingRelease> {
+        self.take_where(id, |OfInstance { releases, by_key, .. }| {
+            let Some(all) = by_key.get(&claim.resource) else { return Vec::new() };
+            let is_of_claim = |number| releases.get(number).is_some_and(|release| release.claim.value == claim.value);
+            let old = all.len().saturating_sub(MOST_AHEAD);
+            let ahead = all.iter().enumerate().filter(|(at, number)| *at >= old || is_of_claim(number));
+            ahead.map(|(_, number)| *number).collect()
         })
     }
 
@@ -191,15 +192,17 @@ mod tests {
             releases.put(id, release(round, "a"));
             releases.put(id, release(round, "b"));
         }
-        let resource = release(1, "a").claim.resource.clone();
-        let ahead = || {
-            let taken = releases.take_for(id, &resource);
+        let ahead = |round| {
+            let taken = releases.take_for(id, &release(round, "a").claim);
             taken.into_iter().map(|release| release.claim.value.clone()).collect::<Vec<_>>()
         };
         let values = |rounds: std::ops::RangeInclusive<u128>| -> Vec<_> {
             rounds.map(|round| release(round, "a").claim.value.clone()).collect()
         };
-        assert_eq!([ahead(), ahead(), ahead()], [values(5..=20), values(1..=4), Vec::new()]);
+        let all_but_first = [ahead(21), ahead(21), ahead(21)];
+        assert_eq!(all_but_first, [values(5..=20), values(1..=4), Vec::new()]);
         assert_eq!(releases.len(id), 20);
+        (1..=20).for_each(|round| _ = releases.put(id, release(round, "a")));
+        assert_eq!(ahead(2), [values(2..=2), values(5..=20)].concat(), "those of its value are not left behind");
     }
 }
