@@ -9,7 +9,6 @@ use redis::Value;
 
 use super::address::Endpoint;
 use super::admission::handshake::AdmissionHandshake;
-use super::admission::namesakes::claim_name;
 use super::admission::peers::PeerConnections;
 use super::admission::server_info::{self, ServerInfo};
 use super::admission::shared::SharedAdmission;
@@ -182,14 +181,13 @@ async fn admit(
     let proposing_us = |us| peers.proposing_us(Some((options.id, us)));
     let mut state = AdmissionHandshake { conn, options, tracking }.run(&info.facts, false, proposing_us).await?;
     note_refusal(options, state.meaning());
-    let claim = Box::pin(claim_name(options, peers, conn, &info.run_id)); // it is large, and mostly done at once
-    let counts_from = claim.await?;
+    let instance = options.address.shown();
+    let claimed = peers.processes.claim((options.id.index(), instance), &info.run_id, options.now());
+    state.withhold_until(claimed.map_err(Cause::NotUsable)?);
     let previous = options.health.lock().previous_admission.clone();
     let stepped = previous.is_some_and(|previous| clock_stepped_since(previous, &mut state, peers));
     let previous = options.health.lock().info.replace(info.clone());
-    let instance = options.address.shown();
     info.warn_of_eviction(instance, previous);
-    state.withhold_until(counts_from);
     let admission = SharedAdmission::new(Arc::clone(options), state, Arc::clone(pushes));
     if stepped {
         // Nothing counts until it has been quarantined.

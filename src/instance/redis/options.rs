@@ -87,14 +87,6 @@ impl ConnectOptions {
         ConnOptions { clock, process, deadline, gathering }
     }
 
-    /// How long an instance waits of which the client learns late that it is a process of its own: locks that may have been forgotten
-    /// behind its address have expired by then, with any clocks within the drift.
-    pub(super) fn wait_of_namesake(&self) -> Duration {
-        let quarantine = Duration::from_millis(self.records.to_write().wait_ms);
-        let drift = quarantine.saturating_mul(self.client.drift_ppm.saturating_mul(2)) / 1_000_000;
-        quarantine.saturating_add(drift)
-    }
-
     /// Does `work`, which takes so many round trips, within a deadline for that.
     pub(super) async fn within_trips<T>(
         &self,

@@ -205,7 +205,7 @@ pub enum NotUsable {
         /// The `max_ttl` of this client.
         ours_ms: u64,
     },
-    /// The same process is already used through this other address.
+    /// The process is used through this other address, which connected first.
     SameProcess(String),
 }
 
@@ -240,7 +240,10 @@ impl fmt::Display for NotUsable {
                  'redquorum admission set --quarantine {ours_ms}ms' {CHANGING}"
             ),
             Self::SameProcess(address) => {
-                write!(f, "it is the same server process as {address}; every instance has one vote")
+                write!(
+                    f,
+                    "it is the same server process as {address}, which has one vote; or a copy of it, which must be restarted"
+                )
             }
         }
     }

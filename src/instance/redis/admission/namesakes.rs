@@ -1,120 +1,149 @@
-//! Whether two addresses whose servers say that they are the same process lead to one or to two (P16).
-//!
-//! An instance may copy another's name, as a machine that was copied with its memory does. So the client loads a script with
-//! a secret of its own through one address and calls it through the other: scripts belong to the process, not to the database
-//! of an address. Only one that knows the secret is the same process, or passes all requests on to it.
+//! One server process has one vote, under however many addresses a client reaches it (P16).
 
-use redis::{Cmd, Script, Value};
-use tokio::time::timeout;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-use super::peers::PeerConnections;
-use super::processes::{Claim, Namesake, ProcessRegistry};
-use crate::instance::redis::conn::Conn;
-use crate::instance::redis::connection::InstanceConnection;
-use crate::instance::redis::options::ConnectOptions;
-use crate::protocol::{Cause, Instant, NotUsable};
+use crate::protocol::{Instant, NotUsable};
 
-/// What two addresses of the same name are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
-    OneProcess,
-    TwoProcesses,
-    /// The other one did not answer.
-    Silent,
-    /// It did not answer.
-    Unknown,
+/// So many processes are remembered of one address.
+const MOST_OF_ADDRESS: usize = 16;
+
+/// Under which address each server process votes for one client.
+#[derive(Debug)]
+pub(crate) struct ProcessNames {
+    /// How long a vote can count at most: so long a process votes under no other address.
+    quarantine: Duration,
+    names: Mutex<Vec<ProcessName>>,
 }
 
-/// Notes the process behind a new connection, and gives the instant from which its votes count.
-///
-/// # Errors
-/// If it is the process behind another address, as far as can be known.
-pub(crate) async fn claim_name(
-    options: &ConnectOptions,
-    peers: &PeerConnections,
-    conn: &Conn,
-    run_id: &str,
-) -> Result<Instant, Cause> {
-    let (registry, quarantine) = (&peers.processes, options.wait_of_namesake());
-    let mut others = Vec::new();
-    loop {
-        let (index, address, now) = (options.id.index(), options.address.shown(), options.now());
-        let namesake = match registry.claim(Claim { index, address, run_id, now, quarantine }, &others) {
-            Ok(counts_from) => {
-                if counts_from > now
-                    && let Some(times) = registry.warnings.note(now)
-                {
-                    let wait = counts_from.saturating_since(now);
-                    tracing::warn!(
-                        instance = address,
-                        ?wait,
-                        times,
-                        "another process reports the same run id: this one votes after the wait"
-                    );
-                }
-                return Ok(counts_from);
-            }
-            Err(namesake) => namesake,
+#[derive(Debug)]
+struct ProcessName {
+    run_id: String,
+    /// The position of the instance in the configuration.
+    index: usize,
+    address: String,
+    /// When the connection to it ended.
+    ended: Option<Instant>,
+    /// Whether its address has led to no other process since.
+    is_latest: bool,
+    /// From when on its votes count, by the client's clock.
+    counts_from: Instant,
+}
+
+impl ProcessNames {
+    pub(crate) const fn new(quarantine: Duration) -> Self {
+        Self { quarantine, names: Mutex::new(Vec::new()) }
+    }
+
+    /// Records that the instance at `index` is this process, and returns the instant from which its votes count: at once, unless the process
+    /// has voted under an address that leads to another one by now.
+    ///
+    /// # Errors
+    /// If it is the process of another address: one that is connected, or that may come back as the same.
+    pub(crate) fn claim(
+        &self,
+        (index, address): (usize, &str),
+        run_id: &str,
+        now: Instant,
+    ) -> Result<Instant, NotUsable> {
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        names.retain(|name| name.ended.is_none_or(|ended| now < ended.saturating_add(self.quarantine)));
+        let former = names.iter().position(|name| name.run_id == run_id);
+        let counts_from = match former.and_then(|at| names.get(at)) {
+            None => Instant::ZERO,
+            Some(own) if own.index == index => own.counts_from,
+            Some(other) if other.is_latest => return Err(NotUsable::SameProcess(other.address.clone())),
+            Some(other) => other.ended.unwrap_or(now).saturating_add(self.quarantine),
         };
-        let refused = Cause::NotUsable(NotUsable::SameProcess(namesake.address.clone()));
-        let Some(other) = peers.connection(namesake.index).filter(|_| namesake.is_connected) else {
-            return Err(refused);
-        };
-        match ask(registry, options, conn, &other).await {
-            Verdict::TwoProcesses => {
-                registry.has_answered(namesake.index);
-                note_error(&other, two_processes(address, &namesake));
-                others.push(namesake.index);
-            }
-            Verdict::OneProcess if namesake.is_first => {
-                registry.has_answered(namesake.index);
-                note_error(&other, format!("{address} says that it is the same server process"));
-                return Err(refused);
-            }
-            Verdict::OneProcess => give_way(registry, &namesake, &other),
-            // Now, or it would be back before this one.
-            Verdict::Silent if registry.was_silent(namesake.index) => give_way(registry, &namesake, &other),
-            Verdict::Silent | Verdict::Unknown => return Err(refused),
+        former.map(|at| names.remove(at));
+        names.iter_mut().filter(|name| name.index == index).for_each(|name| name.is_latest = false);
+        if names.iter().filter(|name| name.index == index).count() == MOST_OF_ADDRESS
+            && let Some(oldest) = names.iter().position(|name| name.index == index)
+        {
+            names.remove(oldest); // it lies: no server restarts as often within a quarantine
+        }
+        let (address, run_id) = (address.to_owned(), run_id.to_owned());
+        names.push(ProcessName { run_id, index, address, ended: None, is_latest: true, counts_from });
+        Ok(counts_from)
+    }
+
+    /// Records that the instance at `index` is not connected any more.
+    pub(crate) fn disconnected(&self, index: usize, now: Instant) {
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let present = names.iter_mut().find(|name| name.index == index && name.ended.is_none());
+        present.into_iter().for_each(|name| name.ended = Some(now));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: fn(u64) -> Instant = Instant::from_millis;
+
+    const NOW: Result<Instant, NotUsable> = Ok(Instant::ZERO);
+
+    fn names() -> ProcessNames {
+        ProcessNames::new(Duration::from_secs(10))
+    }
+
+    fn claim(names: &ProcessNames, index: usize, run_id: &str, at: u64) -> Result<Instant, NotUsable> {
+        names.claim((index, ["a", "b", "c"][index]), run_id, MS(at))
+    }
+
+    fn same_as(address: &str) -> Result<Instant, NotUsable> {
+        Err(NotUsable::SameProcess(address.to_owned()))
+    }
+
+    /// An address that connected while another was away for a moment took its process, and shut it out from then on.
+    #[test]
+    fn a_process_votes_under_the_address_that_connected_first_also_while_that_is_away() {
+        let names = names();
+        assert_eq!(claim(&names, 0, "one", 1), NOW);
+        assert_eq!(claim(&names, 1, "another", 1), NOW);
+        assert_eq!(claim(&names, 2, "one", 99_999), same_as("a"));
+        names.disconnected(0, MS(100_000));
+        assert_eq!(claim(&names, 2, "one", 109_999), same_as("a"));
+        assert_eq!(claim(&names, 0, "one", 109_999), NOW);
+        names.disconnected(0, MS(110_000));
+        assert_eq!(claim(&names, 2, "one", 120_000), NOW, "no vote under the first address counts any more");
+        assert_eq!(claim(&names, 0, "one", 120_000), same_as("c"));
+    }
+
+    /// Both addresses would otherwise count for one lease: the last vote under the one and the first under the other.
+    #[test]
+    fn a_process_that_moved_votes_under_its_new_address_once_no_vote_under_the_former_counts() {
+        let names = names();
+        assert_eq!(claim(&names, 0, "one", 1), NOW);
+        names.disconnected(0, MS(1_000));
+        assert_eq!(claim(&names, 0, "another", 1_500), NOW);
+        assert_eq!(claim(&names, 1, "one", 2_000), Ok(MS(11_000)));
+        assert_eq!(claim(&names, 0, "one", 2_500), same_as("b"));
+        names.disconnected(1, MS(3_000));
+        assert_eq!(claim(&names, 1, "one", 4_000), Ok(MS(11_000)), "the wait does not begin anew");
+        names.disconnected(1, MS(5_000));
+        assert_eq!(claim(&names, 1, "third", 6_000), NOW);
+        assert_eq!(claim(&names, 2, "one", 7_000), Ok(MS(15_000)));
+    }
+
+    #[test]
+    fn an_address_whose_process_comes_back_goes_on() {
+        let names = names();
+        for (run_id, at) in [("one", 1_000), ("another", 2_000), ("one", 3_000)] {
+            assert_eq!(claim(&names, 0, run_id, at), NOW);
+            names.disconnected(0, MS(at + 500));
         }
     }
-}
 
-/// Notes what is odd about it, though it serves.
-fn note_error(connection: &InstanceConnection, error: String) {
-    connection.options.health.lock().last_error = Some(error);
-}
-
-fn two_processes(address: &str, namesake: &Namesake) -> String {
-    format!(
-        "{address} and {} say that they are the same server process, and are two: a machine was copied, or one lies; which came \
-         later votes after a quarantine",
-        namesake.address
-    )
-}
-
-/// The other one loses its connection and its name; it comes back as the later one.
-fn give_way(registry: &ProcessRegistry, namesake: &Namesake, other: &InstanceConnection) {
-    registry.forget(namesake.index);
-    other.conn.give_up();
-}
-
-async fn ask(registry: &ProcessRegistry, options: &ConnectOptions, own: &Conn, other: &InstanceConnection) -> Verdict {
-    let Some(secret) = registry.secret(options.id.index()) else { return Verdict::Unknown };
-    let text = format!("return '{secret}'");
-    let hash = Script::new(&text).get_hash().to_owned();
-    let within = async |conn: &Conn, command: &Cmd| timeout(options.client.instance_timeout, conn.ask(command)).await;
-    let load = redis::cmd("SCRIPT").arg("LOAD").arg(text).to_owned();
-    let call = redis::cmd("EVALSHA").arg(hash).arg(0).to_owned();
-    let knows = |answer: &Value| matches!(answer, Value::BulkString(bytes) if bytes == secret.as_bytes());
-    if !matches!(within(own, &load).await, Ok(Ok(Value::BulkString(_)))) {
-        return Verdict::Unknown;
-    }
-    match within(&other.conn, &call).await {
-        Ok(Ok(answer)) if knows(&answer) => Verdict::OneProcess,
-        Ok(Ok(Value::ServerError(error))) if error.code() != "NOSCRIPT" => Verdict::Silent, // it may be busy
-        // The scripts were not flushed meanwhile.
-        Ok(Ok(_)) if matches!(within(own, &call).await, Ok(Ok(answer)) if knows(&answer)) => Verdict::TwoProcesses,
-        Ok(Ok(_)) => Verdict::Unknown,
-        Ok(Err(_)) | Err(_) => Verdict::Silent, // it may have broken the connection so as not to answer
+    #[test]
+    fn an_address_with_ever_new_processes_keeps_few_of_them() {
+        let names = names();
+        assert_eq!(claim(&names, 0, "honest", 1), NOW);
+        for at in 0..100 {
+            assert_eq!(claim(&names, 1, &at.to_string(), at), NOW);
+            names.disconnected(1, MS(at));
+        }
+        assert_eq!(names.names.lock().unwrap().len(), 1 + MOST_OF_ADDRESS);
+        assert_eq!(claim(&names, 1, "honest", 100), same_as("a"));
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::{sleep, timeout};
 
-use super::processes::ProcessRegistry;
+use super::namesakes::ProcessNames;
 use super::shared::SharedAdmission;
 use crate::clock::{Clock, CorrectedClock};
 use crate::instance::redis::connection::{InstanceConnection, probe_interval};
@@ -40,7 +40,7 @@ pub(crate) struct PeerConnections {
     /// How long connected clients take to notice a step.
     notice: Duration,
     connected: Mutex<Connected>,
-    pub(crate) processes: ProcessRegistry,
+    pub(crate) processes: ProcessNames,
 }
 
 impl PeerConnections {
@@ -49,7 +49,7 @@ impl PeerConnections {
         let notice = probe_interval(client.quarantine).saturating_add(client.instance_timeout);
         let comparison_limit = client.instance_timeout.max(MIN_COMPARISON);
         let (clock, quorum) = (Arc::clone(&client.own_clock), client.quorum);
-        let (connected, processes) = (Mutex::default(), ProcessRegistry::default());
+        let (connected, processes) = (Mutex::default(), ProcessNames::new(client.quarantine));
         Self { clock, quorum, comparison_limit, notice, connected, processes }
     }
 
@@ -63,11 +63,6 @@ impl PeerConnections {
         for peer in connected.by_index.values().filter_map(Weak::upgrade) {
             peer.admission.iter().for_each(SharedAdmission::request_record);
         }
-    }
-
-    /// The connection to the instance at `index`, while it serves.
-    pub(crate) fn connection(&self, index: usize) -> Option<Arc<InstanceConnection>> {
-        self.connected().by_index.get(&index).and_then(Weak::upgrade)
     }
 
     pub(crate) fn remove(&self, index: usize) {
