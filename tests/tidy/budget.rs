@@ -11,8 +11,8 @@ use crate::source::File;
 /// What is counted, the most of it, and by how much less there may be before the budget is to be lowered.
 type Budget = (&'static str, usize, usize);
 
-const LIBRARY: [Budget; 3] = [("files", 158, 0), ("lines", 31_203, 60), ("lines of code", 18_246, 40)];
-const PAIR: [Budget; 3] = [("files", 73, 0), ("lines of code", 11_255, 20), ("types", 218, 0)];
+const LIBRARY: [Budget; 3] = [("files", 157, 0), ("lines", 31_149, 60), ("lines of code", 18_202, 40)];
+const PAIR: [Budget; 3] = [("files", 72, 0), ("lines of code", 11_227, 20), ("types", 214, 0)];
 
 /// What an uncontended acquire and its release run through, by the functions that a profiler saw called for each of them. The first is where
 /// users begin; each other one is imported by one of these.
@@ -33,14 +33,13 @@ const WAY: &[&str] = &[
     "src/instance/redis/conn.rs",
     "src/instance/redis/connection.rs",
     "src/instance/redis/denied.rs",
-    "src/instance/redis/health.rs",
     "src/instance/redis/link.rs",
     "src/instance/redis/mod.rs",
     "src/instance/redis/options.rs",
     "src/instance/redis/pushes.rs",
     "src/instance/redis/resp.rs",
     "src/instance/redis/scripts/mod.rs",
-    "src/instance/redis/trouble.rs",
+    "src/instance/redis/standing.rs",
     "src/instance/reply_to.rs",
     "src/instance/requests.rs",
     "src/lease.rs",

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use futures_util::future::{OptionFuture, try_join};
 use redis::Value;
@@ -16,13 +17,13 @@ use super::classify::failed;
 use super::conn::{Answer, Conn};
 use super::connection::InstanceConnection;
 use super::denied::Denied;
-use super::health::{PreviousAdmission, Rights};
 use super::login::log_in;
 use super::open::open_stream;
 use super::options::{ConnectFailure, ConnectOptions};
 use super::pushes::Pushes;
 use super::scripts;
 use super::sentinel::find_master;
+use super::standing::Rights;
 use super::stream::ByteStream;
 use crate::protocol::{AdmissionFollowUp, AdmissionState, Cause, Instant, RecordMeaning};
 
@@ -42,7 +43,7 @@ pub(super) async fn connect(
     let receiver = Arc::clone(&pushes);
     let on_push = Box::new(move |push: &[u8]| receiver.receive(push));
     let (conn, task) = Conn::begin(stream, on_push, options.of_connection());
-    options.health.lock().excess.watch(&conn);
+    options.standing.lock().excess.watch(&conn);
     let log_in = log_in(&conn, credentials.as_ref(), options.address.database);
     let session = options.within_trips("logging in", 2, log_in).await.map_err(|failure| ended(options, failure))?;
     let (rights, report) = options.within_trips("asking what it is", 2, ask_what_it_is(options, &conn)).await?;
@@ -72,7 +73,7 @@ async fn open(options: &ConnectOptions) -> Result<Box<dyn ByteStream>, ConnectFa
         Endpoint::Group(group) => find_master(options, group).await.map_err(ConnectFailure::Failed)?,
         endpoint => endpoint.clone(),
     };
-    options.health.lock().endpoint = Some(endpoint.clone());
+    options.standing.lock().endpoint = Some(endpoint.clone());
     let began_tls = AtomicBool::new(false);
     let open = open_stream(&endpoint, options.address.tcp(), &began_tls);
     let opened = options.within_trips("opening the connection", 4, open).await;
@@ -84,7 +85,7 @@ async fn open(options: &ConnectOptions) -> Result<Box<dyn ByteStream>, ConnectFa
 
 /// Why a login failed. A port for TLS may say nothing to a client without it.
 fn ended(options: &ConnectOptions, failure: ConnectFailure) -> ConnectFailure {
-    let is_without_tls = matches!(options.health.lock().endpoint, Some(Endpoint::Tcp { tls: None, .. }));
+    let is_without_tls = matches!(options.standing.lock().endpoint, Some(Endpoint::Tcp { tls: None, .. }));
     match failure {
         ConnectFailure::Failed(Cause::NotConnected(why)) if is_without_tls => {
             let words =
@@ -121,7 +122,7 @@ async fn ask_what_it_is(options: &ConnectOptions, conn: &Conn) -> Result<(Rights
 /// Warns of rights that are missing: once, not at each reconnect.
 fn note_rights(options: &ConnectOptions, rights: Rights) {
     let instance = options.address.shown();
-    let before = std::mem::replace(&mut options.health.lock().rights, rights);
+    let before = std::mem::replace(&mut options.standing.lock().rights, rights);
     for (is, was, denied) in [
         (rights.tracking, before.tracking, "CLIENT TRACKING is denied: replaced data may go unnoticed"),
         (rights.hears, before.hears, "SUBSCRIBE is denied: waiters are not woken over this instance, and poll"),
@@ -150,11 +151,7 @@ pub(super) async fn load(conn: &Conn, asks_rights: bool) -> Result<Option<Result
 /// what was on its way over them is not carried out any more. A plain acquire that came behind its own release would set
 /// the key again, for a ttl (P6, P28). Until the process has answered, the next connection requests the same.
 async fn end_former_sessions(options: &ConnectOptions, conn: &Conn, session: Option<u64>) -> Result<(), Cause> {
-    let former = {
-        let mut last = options.health.lock();
-        let run_id = last.info.as_ref().map(|info| info.run_id.clone()).unwrap_or_default();
-        last.sessions.begin(run_id, session)
-    };
+    let former = options.standing.lock().begin_session(session);
     if former.is_empty() {
         return Ok(());
     }
@@ -164,7 +161,7 @@ async fn end_former_sessions(options: &ConnectOptions, conn: &Conn, session: Opt
     }
     // Without that right such a key may stay until it expires.
     if conn.ask_all(&commands).await.is_ok() {
-        options.health.lock().sessions.note_ended(&former);
+        options.standing.lock().end_sessions(&former);
     }
     Ok(())
 }
@@ -184,9 +181,9 @@ async fn admit(
     let instance = options.address.shown();
     let claimed = peers.processes.claim((options.id.index(), instance), &info.run_id, options.now());
     state.withhold_until(claimed.map_err(Cause::NotUsable)?);
-    let previous = options.health.lock().previous_admission.clone();
+    let previous = options.standing.lock().previous_admission.clone();
     let stepped = previous.is_some_and(|previous| clock_stepped_since(previous, &mut state, peers));
-    let previous = options.health.lock().info.replace(info.clone());
+    let previous = options.standing.lock().note_info(info.clone());
     info.warn_of_eviction(instance, previous);
     let admission = SharedAdmission::new(Arc::clone(options), state, Arc::clone(pushes));
     if stepped {
@@ -204,7 +201,7 @@ pub(super) fn note_refusal(options: &ConnectOptions, meaning: &RecordMeaning) {
         RecordMeaning::Recorded | RecordMeaning::Unrecorded => None,
     };
     let instance = options.address.shown();
-    let former = std::mem::replace(&mut options.health.lock().refusal, refusal.clone());
+    let former = std::mem::replace(&mut options.standing.lock().refusal, refusal.clone());
     match refusal {
         Some(reason) if former.as_ref() != Some(&reason) => {
             tracing::warn!(instance, %reason, "it gives this client no votes");
@@ -214,8 +211,11 @@ pub(super) fn note_refusal(options: &ConnectOptions, meaning: &RecordMeaning) {
     }
 }
 
-fn clock_stepped_since(previous: PreviousAdmission, state: &mut AdmissionState, peers: &PeerConnections) -> bool {
-    let PreviousAdmission { state: mut previous, own_clock_ahead } = previous;
+fn clock_stepped_since(
+    (mut previous, own_clock_ahead): (AdmissionState, Duration),
+    state: &mut AdmissionState,
+    peers: &PeerConnections,
+) -> bool {
     let stood_still = peers.own_clock_ahead().saturating_sub(own_clock_ahead);
     if !stood_still.is_zero() {
         previous.own_clock_stood_still(stood_still, Instant::ZERO);

@@ -90,7 +90,7 @@ impl InstanceConnection {
             Some(broken) => broken.cause(),
             None if self.is_silent() => Cause::Silent,
             // Until it is connected again this is what its users must know.
-            None if self.options.health.trouble.is(&Cause::ReadOnly) => Cause::ReadOnly,
+            None if matches!(self.options.standing.lock().trouble, Some((Cause::ReadOnly, _))) => Cause::ReadOnly,
             None => closed(),
         }
     }
@@ -120,7 +120,7 @@ impl InstanceConnection {
     /// The reply to a request, unless it has had one.
     fn answer(&self, asked: Asked, reply: Reply) {
         if let Some(reply_to) = asked.reply_to {
-            self.options.health.counts.replied(&reply);
+            self.options.standing.replied(&reply);
             reply_to.answer(reply);
         }
     }
@@ -173,7 +173,7 @@ impl InstanceConnection {
 
     /// Takes in what a reply shows about the connection and the instance.
     fn note(self: &Arc<Self>, reply: &Reply, may_vote: bool, sent: Instant) {
-        self.options.health.trouble.note(self.options.address.shown(), reply, may_vote, sent);
+        self.options.standing.note(self.options.address.shown(), reply, may_vote, sent);
         match reply {
             // A master that became a replica must be admitted anew.
             Reply::Unknown(Cause::ReadOnly) => self.conn.give_up(),
@@ -200,7 +200,7 @@ impl InstanceConnection {
             connection.loading_scripts.store(false, Ordering::Release); // the next request that misses one tries again
             if let Ok(Err(error)) = loaded {
                 let why = Reply::Unknown(failed(&error)); // a right that is missing, say
-                connection.options.health.trouble.note(connection.options.address.shown(), &why, false, sent);
+                connection.options.standing.note(connection.options.address.shown(), &why, false, sent);
             }
         });
     }
@@ -213,7 +213,7 @@ impl Owner for InstanceConnection {
     }
 
     fn sent(&self, requests: usize) {
-        self.options.health.counts.sent(requests);
+        self.options.standing.sent(requests);
     }
 
     /// Gives each request of a batch its reply.

@@ -89,7 +89,7 @@ async fn forget_some(
         let answer = timeout(connection.deadline(), call).await.ok()?;
         let counts = answer.ok().and_then(|counts| <(u64, u64, u64)>::from_redis_value(counts).ok());
         let Some((tokens, old, lag_ms)) = counts else { return Some(0) };
-        connection.options.health.lock().tokens = Some((tokens, Duration::from_millis(lag_ms)));
+        connection.options.standing.lock().tokens = Some((tokens, Duration::from_millis(lag_ms)));
         left = old;
     }
     Some(left)

@@ -11,7 +11,6 @@ mod connection;
 mod credentials;
 mod denied;
 mod forget_tokens;
-mod health;
 pub(crate) mod link;
 mod login;
 mod open;
@@ -23,10 +22,10 @@ mod reconnect;
 pub(crate) mod resp;
 pub(crate) mod scripts;
 mod sentinel;
+mod standing;
 mod stream;
 mod supervisor;
 mod tls;
-mod trouble;
 
 #[cfg(all(test, feature = "config"))]
 pub(crate) use address::USER_ALONE;
@@ -118,7 +117,7 @@ impl RedisInstance {
 
     fn not_sent(&self, reply_to: ReplyTo, cause: Cause) {
         let reply = Reply::NotSent(cause);
-        self.options.health.counts.replied(&reply);
+        self.options.standing.replied(&reply);
         reply_to.answer(reply);
     }
 
@@ -134,8 +133,8 @@ impl RedisInstance {
                 return None;
             };
             if let Some(cause) = denied.to(claim.access) {
-                let (health, why) = (&self.options.health, Reply::Unknown(cause.clone()));
-                health.trouble.note(self.address(), &why, true, self.options.now());
+                let why = Reply::Unknown(cause.clone());
+                self.options.standing.note(self.address(), &why, true, self.options.now());
                 self.not_sent(reply_to, cause.clone());
                 return None;
             }
@@ -158,7 +157,7 @@ impl RedisInstance {
         let (connection, options) = (Arc::clone(connection), Arc::clone(&self.options));
         self.runtime.spawn(async move {
             let reply = Reply::NotSent(connection.ask_rights().await.err().unwrap_or(Cause::JustConnected));
-            options.health.counts.replied(&reply);
+            options.standing.replied(&reply);
             reply_to.answer(reply);
         });
     }
@@ -177,7 +176,7 @@ impl RedisInstance {
             let _ = timeout(options.client.instance_timeout, options.records.settled(|| states.iter().all(is_settled)))
                 .await;
             let reply = Reply::NotSent(Cause::Unrecorded);
-            options.health.counts.replied(&reply);
+            options.standing.replied(&reply);
             reply_to.answer(reply);
         });
     }
@@ -326,7 +325,7 @@ impl RedisInstance {
 
     /// How long a question to it took lately, as far as that is known.
     pub(crate) fn round_trip(&self) -> Option<Duration> {
-        self.options.health.lock().round_trip
+        self.options.standing.lock().round_trip
     }
 
     /// Why it is connected and gives this client no vote, if that is for the client's settings.
@@ -365,24 +364,8 @@ impl RedisInstance {
             let (address, last_error) = (self.address().to_owned(), Some(Cause::Forked.to_string()));
             return InstanceStatus { address, last_error, ..InstanceStatus::default() };
         }
-        let (health, now) = (&self.options.health, self.options.now());
-        let mut status = InstanceStatus {
-            address: self.address().to_owned(),
-            trouble: health.trouble.present(now),
-            counts: health.counts.snapshot(),
-            ..InstanceStatus::default()
-        };
-        let known = health.lock();
-        status.round_trip = known.round_trip;
-        (status.tokens, status.floor_lag) = known.tokens.unzip();
-        status.last_error.clone_from(&known.last_error);
-        if let Some(info) = known.info.clone() {
-            status.is_master = Some(info.facts.is_master);
-            status.version = Some(info.version);
-            status.run_id = Some(info.run_id);
-            status.evicts = info.evicts;
-        }
-        drop(known);
+        let now = self.options.now();
+        let mut status = self.options.standing.status(self.address(), now);
         match &*self.state.borrow() {
             Ok(connection) => {
                 status.connected = true;

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::address::Address;
 use super::admission::records::Records;
 use super::conn::{ConnOptions, Gathering};
-use super::health::InstanceHealth;
+use super::standing::Standing;
 use crate::clock::{Clock, CorrectedClock};
 use crate::instance::{Invalidation, Listener};
 use crate::process::Process;
@@ -60,7 +60,7 @@ impl ClientOptions {
             address,
             client: Arc::clone(&self),
             records: Arc::clone(&records),
-            health: InstanceHealth::default(),
+            standing: Standing::default(),
         })
     }
 }
@@ -71,7 +71,7 @@ pub(super) struct ConnectOptions {
     pub(super) address: Address,
     pub(super) client: Arc<ClientOptions>,
     pub(super) records: Arc<Records>,
-    pub(super) health: InstanceHealth,
+    pub(super) standing: Standing,
 }
 
 impl ConnectOptions {

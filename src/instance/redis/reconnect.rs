@@ -1,5 +1,4 @@
-//! What is to be remembered for the next connection: those that the process may still have, and how seldom an instance is connected to
-//! that says what no answer is.
+//! How seldom an instance is connected to that says what no answer is.
 
 use std::time::Duration;
 
@@ -7,35 +6,6 @@ use super::conn::Conn;
 use super::resp::Broken;
 use crate::protocol::reconnect_delay;
 use crate::random;
-
-/// How a process calls those of the client's connections to it that are not known to be ended (P28).
-#[derive(Clone, Debug, Default)]
-pub(super) struct Sessions {
-    run_id: String,
-    ids: Vec<u64>,
-}
-
-/// So many are remembered. One more would be a connection that broke just before the earlier ones were ended.
-const MOST_SESSIONS: usize = 16;
-
-impl Sessions {
-    /// Notes a connection, and returns the server-side ids of earlier ones that may still be open.
-    pub(super) fn begin(&mut self, run_id: String, session: Option<u64>) -> Vec<u64> {
-        if self.run_id != run_id {
-            *self = Self { run_id, ids: Vec::new() };
-        }
-        let former = self.ids.clone();
-        self.ids.extend(session);
-        let too_many = self.ids.len().saturating_sub(MOST_SESSIONS);
-        self.ids.drain(..too_many);
-        former
-    }
-
-    /// The process was to end these.
-    pub(super) fn note_ended(&mut self, former: &[u64]) {
-        self.ids.retain(|id| !former.contains(id));
-    }
-}
 
 /// How seldom an instance is connected to that says what no answer is.
 #[derive(Debug, Default)]
@@ -88,20 +58,6 @@ impl Excess {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn connections_are_remembered_until_their_process_was_asked_to_end_them() {
-        let mut sessions = Sessions::default();
-        let mut begin = |run_id: &str, session| sessions.begin(run_id.to_owned(), Some(session));
-        assert_eq!(begin("one", 1), [0; 0]);
-        assert_eq!(begin("one", 2), [1]);
-        assert_eq!(begin("one", 3), [1, 2], "the second broke before the first was ended");
-        sessions.note_ended(&[1, 2]);
-        assert_eq!(sessions.begin("one".to_owned(), None), [3]);
-        assert_eq!(sessions.begin("another".to_owned(), Some(1)), [0; 0]);
-        (2..100).for_each(|session| drop(sessions.begin("another".to_owned(), Some(session))));
-        assert_eq!(sessions.begin("another".to_owned(), None).len(), MOST_SESSIONS);
-    }
 
     /// One more connection that breaks so, or otherwise, after so long.
     fn next(excess: &mut Excess, is_excess: bool, lasted: Duration) -> Duration {

@@ -143,7 +143,7 @@ pub(super) async fn supervise(
             attempt = 0;
         }
         pause = reconnect_delay(attempt, RECONNECT_LEAST, RECONNECT_MOST, random::spread());
-        pause = pause.max(supervisor.options.health.lock().excess.pause(lasted));
+        pause = pause.max(supervisor.options.standing.lock().excess.pause(lasted));
         sleep(pause).await;
         attempt = attempt.saturating_add(1);
     }
@@ -166,7 +166,7 @@ impl Supervisor {
     /// Records that there is no connection, or not any more; returns how long it lasted.
     fn end(&mut self, reason: ConnectFailure) -> Duration {
         let was_late = matches!(reason, ConnectFailure::Late(_) | ConnectFailure::LateTls);
-        let cause = match self.options.health.lock().excess.take() {
+        let cause = match self.options.standing.lock().excess.take() {
             Some(broken) => broken.cause(),
             None => reason.cause(),
         };
@@ -184,7 +184,7 @@ impl Supervisor {
         }
         self.log.down(self.options.address.shown(), &cause, now);
         self.peers.processes.disconnected(self.options.id.index(), now);
-        self.options.health.lock().last_error = Some(cause.to_string());
+        self.options.standing.lock().last_error = Some(cause.to_string());
         let lasted = self.up_since.take().map(|since| now.saturating_since(since));
         self.flaps = lasted.is_some_and(|lasted| lasted < STEADY);
         lasted.unwrap_or_default()
@@ -194,7 +194,7 @@ impl Supervisor {
     async fn serve(&mut self, connection: Arc<InstanceConnection>, pushes: &Pushes) -> Cause {
         self.serving = Some(Arc::clone(&connection));
         let (options, peers) = (&Arc::clone(&self.options), Arc::clone(&self.peers));
-        options.health.counts.connected();
+        options.standing.connected();
         self.up_since = Some(options.now());
         self.peers.add(&connection); // before it may be used: it learns what the others know
         let up = Ok(Arc::clone(&connection));
@@ -211,7 +211,7 @@ impl Supervisor {
         });
         let mut wanted = pin!(request_record(&connection));
         let mut rights = pin!(keep_asking_rights(&connection));
-        let mut moved = pin!(moved(options, options.health.lock().endpoint.clone()));
+        let mut moved = pin!(moved(options, options.standing.lock().endpoint.clone()));
         let mut steady = pin!(sleep(if self.flaps { STEADY } else { Duration::ZERO }));
         let mut is_steady = false;
         loop {
@@ -244,7 +244,7 @@ impl Supervisor {
                     match options.within_trips("renewing admission", ADMISSION_TRIPS, carry_out).await {
                         Ok(None) => {}
                         Ok(Some((follow_up, info))) => {
-                            options.health.lock().info = Some(info);
+                            options.standing.lock().note_info(info);
                             let meaning = admission.state().meaning().clone();
                             note_refusal(options, &meaning);
                             self.note_quarantine(admission, follow_up == AdmissionFollowUp::Quarantine);
@@ -360,7 +360,7 @@ async fn keep_probing(connection: &InstanceConnection, pause: Duration) {
     loop {
         let round_trip = connection.probe().await;
         if round_trip.is_some() {
-            connection.options.health.lock().round_trip = round_trip;
+            connection.options.standing.lock().round_trip = round_trip;
         }
         sleep(pause).await;
     }

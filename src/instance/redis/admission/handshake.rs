@@ -67,7 +67,7 @@ impl AdmissionHandshake<'_> {
         let (found, records) = ((reading.record.as_deref(), reading.instance_us / 1_000), &self.options.records);
         let record = found.0.and_then(AdmissionRecord::from_wire);
         record.iter().for_each(|record| records.note_read(self.options.id.index(), record.longest_ttl_ms));
-        let mut last = self.options.health.lock();
+        let mut last = self.options.standing.lock();
         let decide = if records.as_recorded { decide_as_recorded } else { decide_record };
         let action = decide(facts, found, records.terms, &last.seen);
         if let Some(record) = record.filter(|record| record.identity == facts.identity) {
@@ -118,7 +118,7 @@ impl AdmissionHandshake<'_> {
     /// A quarantine from now, after which no token is granted below those that clients proposed when it began (P13): by the instance's
     /// clock then, if that is about the one by which they propose.
     fn quarantine(&self, identity: &ProcessIdentity, was_flushed: bool, proposing_us: u64) -> RecordWrite {
-        let order = self.options.health.lock().seen.next_order(identity);
+        let order = self.options.standing.lock().seen.next_order(identity);
         let NewTimes { longest_ttl_ms, wait_ms } = self.options.records.to_write();
         let origin = if was_flushed { RecordOrigin::Flushed } else { RecordOrigin::Waits };
         let floor_us = FencingToken::floor_after(proposing_us, wait_ms);

@@ -91,13 +91,17 @@ pub(crate) fn field<'a>(info: &'a str, name: &str) -> &'a str {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::log_limit::tests::logged;
 
     const SERVER: &str =
         "# Server\r\nredis_version:7.2.4\r\nvalkey_version:9.1.2\r\nrun_id:abc\r\nuptime_in_seconds:7\r\n";
     const MASTER: &str = "# Replication\r\nrole:master\r\nmaster_replid:def\r\nmaster_replid2:0000\r\n";
+
+    pub(crate) fn of_process(run_id: &str) -> ServerInfo {
+        from_info([&format!("run_id:{run_id}\r\n"), MASTER, ""])
+    }
 
     #[test]
     fn a_plain_master_is_read() {

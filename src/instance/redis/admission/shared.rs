@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::instance::redis::health::PreviousAdmission;
 use crate::instance::redis::link::Asked;
 use crate::instance::redis::options::ConnectOptions;
 use crate::instance::redis::pushes::Pushes;
@@ -235,21 +234,21 @@ impl SharedAdmission {
         let doubtful_by_ms = state.doubtful_by_ms(self.options.now());
         state.begin_follow_up(follow_up);
         if follow_up == AdmissionFollowUp::Quarantine {
-            self.options.health.lock().seen.suspect(state.record(), doubtful_by_ms);
+            self.options.standing.lock().seen.suspect(state.record(), doubtful_by_ms);
         }
     }
 
     /// Notes how the connection leaves the instance, for the next one.
     pub(crate) fn remember_for_next_connection(&self, own_clock_ahead: Duration) {
         let mut state = self.state();
-        let mut last = self.options.health.lock();
+        let mut last = self.options.standing.lock();
         if self.pushes.unsettled_flush().is_some() {
             state.suspend_votes();
         }
         if state.votes_suspended() {
             last.seen.suspect(state.record(), state.doubtful_by_ms(self.options.now()));
         }
-        last.previous_admission = Some(PreviousAdmission { state: state.clone(), own_clock_ahead });
+        last.previous_admission = Some((state.clone(), own_clock_ahead));
     }
 
     /// Uses this record from now on.
