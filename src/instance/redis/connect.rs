@@ -16,6 +16,7 @@ use super::admission::shared::SharedAdmission;
 use super::classify::failed;
 use super::conn::{Answer, Conn};
 use super::connection::InstanceConnection;
+use super::credentials::Credentials;
 use super::denied::Denied;
 use super::login::log_in;
 use super::open::open_stream;
@@ -43,28 +44,40 @@ pub(super) async fn connect(
     let receiver = Arc::clone(&pushes);
     let on_push = Box::new(move |push: &[u8]| receiver.receive(push));
     let (conn, task) = Conn::begin(stream, on_push, options.of_connection());
-    options.standing.lock().excess.watch(&conn);
-    let log_in = log_in(&conn, credentials.as_ref(), options.address.database);
+    let begun = begin(options, peers, &conn, credentials.as_ref(), &pushes).await;
+    let (rights, known) = begun.map_err(|failure| conn.broken_by().cloned().map_or(failure, ConnectFailure::Broken))?;
+    let (options, tracking) = (Arc::clone(options), rights.tracking == Some(true));
+    Ok((InstanceConnection::new(options, (conn, task), tracking, rights.hears, known), pushes))
+}
+
+/// Logs in over a connection that was opened, and has the instance admitted.
+async fn begin(
+    options: &Arc<ConnectOptions>,
+    peers: &PeerConnections,
+    conn: &Conn,
+    credentials: Option<&Credentials>,
+    pushes: &Arc<Pushes>,
+) -> Result<(Rights, (Option<SharedAdmission>, Option<Denied>)), ConnectFailure> {
+    let log_in = log_in(conn, credentials, options.address.database);
     let session = options.within_trips("logging in", 2, log_in).await.map_err(|failure| ended(options, failure))?;
-    let (rights, report) = options.within_trips("asking what it is", 2, ask_what_it_is(options, &conn)).await?;
+    let (rights, report) = options.within_trips("asking what it is", 2, ask_what_it_is(options, conn)).await?;
     note_rights(options, rights);
     let tracking = rights.tracking == Some(true);
     // A tool, which takes records as they are, mostly looks: a server that is paused for writes would hold up all behind the question.
-    let loaded = load(&conn, !options.records.as_recorded);
+    let loaded = load(conn, !options.records.as_recorded);
     let (denied, admission) = match report {
         Some(report) => {
-            let outcome = admit(options, peers, &conn, tracking, report, &pushes);
+            let outcome = admit(options, peers, conn, tracking, report, pushes);
             let both = try_join(loaded, outcome);
             let step = "agreeing on admission: its writes may be paused, see CLIENT UNPAUSE";
             let (denied, admission) = options.within_trips(step, ADMISSION_TRIPS, both).await?;
-            let ended = end_former_sessions(options, &conn, session);
+            let ended = end_former_sessions(options, conn, session);
             options.within_trips("ending the former connections", 1, ended).await?;
             (denied, Some(admission))
         }
         None => (options.within_trips("loading the scripts", 2, loaded).await?, None),
     };
-    let (options, denied) = (Arc::clone(options), denied.and_then(Result::ok));
-    Ok((InstanceConnection::new(options, (conn, task), tracking, rights.hears, (admission, denied)), pushes))
+    Ok((rights, (admission, denied.and_then(Result::ok))))
 }
 
 /// Opens the connection, to the present master where Sentinels name it.

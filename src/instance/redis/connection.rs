@@ -86,12 +86,11 @@ impl InstanceConnection {
     /// Resolves when the connection should be given up, to the reason.
     pub(super) async fn given_up(&self) -> Cause {
         self.conn.over().await;
-        match self.conn.broken_by() {
-            Some(broken) => broken.cause(),
-            None if self.is_silent() => Cause::Silent,
+        match self.options.standing.lock().trouble {
+            _ if self.is_silent() => Cause::Silent,
             // Until it is connected again this is what its users must know.
-            None if matches!(self.options.standing.lock().trouble, Some((Cause::ReadOnly, _))) => Cause::ReadOnly,
-            None => closed(),
+            Some((Cause::ReadOnly, _)) => Cause::ReadOnly,
+            _ => closed(),
         }
     }
 

@@ -18,7 +18,6 @@ mod options;
 mod pushes;
 mod quarantine_log;
 mod questions;
-mod reconnect;
 pub(crate) mod resp;
 pub(crate) mod scripts;
 mod sentinel;

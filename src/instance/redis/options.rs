@@ -10,6 +10,7 @@ use tokio::time::timeout;
 use super::address::Address;
 use super::admission::records::Records;
 use super::conn::{ConnOptions, Gathering};
+use super::resp::Broken;
 use super::standing::Standing;
 use crate::clock::{Clock, CorrectedClock};
 use crate::instance::{Invalidation, Listener};
@@ -111,6 +112,8 @@ pub(super) enum ConnectFailure {
     Late(&'static str),
     /// The program at its address did not continue with TLS in time: a server without TLS waits for more.
     LateTls,
+    /// It said what no answer is.
+    Broken(Broken),
     /// It could not be reached, or answered something else.
     Failed(Cause),
 }
@@ -122,6 +125,7 @@ impl ConnectFailure {
             Self::LateTls => {
                 Cause::Tls("no answer to the TLS handshake in time: there may be no TLS at this port".to_owned())
             }
+            Self::Broken(broken) => broken.cause(),
             Self::Failed(cause) => cause,
         }
     }

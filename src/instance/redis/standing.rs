@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::address::Endpoint;
 use super::admission::server_info::ServerInfo;
-use super::reconnect::Excess;
 use crate::instance::{InstanceCounts, InstanceStatus, ReplyKind, Trouble};
 use crate::log_limit::LogLimit;
 use crate::protocol::{AdmissionState, Cause, Instant, NotUsable, Reply, SeenRecords};
@@ -29,7 +28,6 @@ pub(super) struct Standing {
 
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    pub(super) excess: Excess,
     info: Option<ServerInfo>,
     /// What was connected to last.
     pub(super) endpoint: Option<Endpoint>,

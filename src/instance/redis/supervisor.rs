@@ -40,6 +40,13 @@ use crate::resource::ADMISSION_KEY;
 const RECONNECT_LEAST: Duration = Duration::from_millis(20);
 const RECONNECT_MOST: Duration = Duration::from_secs(1);
 
+/// The same behind connections over which the instance said what no answer is.
+const BROKEN_LEAST: Duration = Duration::from_millis(50);
+const BROKEN_MOST: Duration = Duration::from_secs(120);
+
+/// After a connection that lasted so long without that the instance has behaved, and its pauses begin anew.
+const BEHAVED: Duration = Duration::from_secs(60);
+
 /// How often it is checked whether an instance that gives this client no votes, for its settings or its rights, does so now.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 
@@ -81,6 +88,36 @@ impl ConnectionLog {
     }
 }
 
+/// How long the supervisor waits before it connects again.
+#[derive(Debug, Default)]
+struct Pauses {
+    last: Duration,
+    /// How many connections in a row have failed, or not lasted longer than the pause before them.
+    failures: u32,
+    /// Over how many connections the instance said what no answer is, until it behaved for a while.
+    broken: u32,
+}
+
+impl Pauses {
+    /// The pause behind a connection that lasted so long, and was `broken` by what the instance said, or not.
+    fn next(&mut self, lasted: Duration, broken: bool) -> Duration {
+        // Otherwise an instance that takes connections and drops them is connected to all the time.
+        if lasted > self.last {
+            self.failures = 0;
+        }
+        if lasted >= BEHAVED {
+            self.broken = 0;
+        }
+        self.broken = self.broken.saturating_add(u32::from(broken));
+        self.last = reconnect_delay(self.failures, RECONNECT_LEAST, RECONNECT_MOST, random::spread());
+        if let Some(before) = self.broken.checked_sub(1) {
+            self.last = self.last.max(reconnect_delay(before, BROKEN_LEAST, BROKEN_MOST, random::spread()));
+        }
+        self.failures = self.failures.saturating_add(1);
+        self.last
+    }
+}
+
 /// The supervisor of the connection to one instance.
 struct Supervisor {
     options: Arc<ConnectOptions>,
@@ -88,6 +125,7 @@ struct Supervisor {
     announced: AnnouncedState,
     log: ConnectionLog,
     quarantine: QuarantineLog,
+    pauses: Pauses,
     /// The present connection.
     serving: Option<Arc<InstanceConnection>>,
     /// When it was opened.
@@ -128,24 +166,15 @@ pub(super) async fn supervise(
     peers: Arc<PeerConnections>,
     state: watch::Sender<ConnectionState>,
 ) {
-    let (log, quarantine) = (ConnectionLog::default(), QuarantineLog::default());
     let announced = AnnouncedState(state, Arc::clone(&options.records));
-    let mut supervisor =
-        Supervisor { options, peers, announced, log, quarantine, serving: None, up_since: None, flaps: false };
-    let mut attempt = 0;
-    let mut pause = Duration::ZERO;
+    let (log, quarantine, pauses) = (ConnectionLog::default(), QuarantineLog::default(), Pauses::default());
+    let (serving, up_since, flaps) = (None, None, false);
+    let mut supervisor = Supervisor { options, peers, announced, log, quarantine, pauses, serving, up_since, flaps };
     while !supervisor.announced.0.is_closed() {
         // What the crates below panic at is a cause like any other.
         let ended = AssertUnwindSafe(supervisor.connect_and_serve()).catch_unwind().await;
-        let lasted = supervisor.end(ended.unwrap_or_else(|panic| ConnectFailure::Failed(panicked(&*panic))));
-        // Otherwise an instance that takes connections and drops them is connected to all the time.
-        if lasted > pause {
-            attempt = 0;
-        }
-        pause = reconnect_delay(attempt, RECONNECT_LEAST, RECONNECT_MOST, random::spread());
-        pause = pause.max(supervisor.options.standing.lock().excess.pause(lasted));
+        let pause = supervisor.end(ended.unwrap_or_else(|panic| ConnectFailure::Failed(panicked(&*panic))));
         sleep(pause).await;
-        attempt = attempt.saturating_add(1);
     }
 }
 
@@ -163,14 +192,15 @@ impl Supervisor {
         }
     }
 
-    /// Records that there is no connection, or not any more; returns how long it lasted.
+    /// Records that there is no connection, or not any more; returns how long to wait for the next. Requests that wait are answered, and what
+    /// is in doubt about the instance stays so for the next connection.
     fn end(&mut self, reason: ConnectFailure) -> Duration {
+        let serving = self.serving.take();
+        let broken = serving.as_ref().and_then(|connection| connection.conn.broken_by().cloned());
+        let reason = broken.map_or(reason, ConnectFailure::Broken);
         let was_late = matches!(reason, ConnectFailure::Late(_) | ConnectFailure::LateTls);
-        let cause = match self.options.standing.lock().excess.take() {
-            Some(broken) => broken.cause(),
-            None => reason.cause(),
-        };
-        let now = self.options.now();
+        let said_too_much = matches!(&reason, ConnectFailure::Broken(broken) if !broken.is_another_protocol());
+        let (cause, now) = (reason.cause(), self.options.now());
         self.announced.announce(|state| {
             // A silent instance that does not answer a probe either is still best called silent.
             let is_still_silent = was_late && matches!(state, Err(Cause::Silent));
@@ -179,15 +209,18 @@ impl Supervisor {
             }
             !is_still_silent
         });
-        if let Some(connection) = self.serving.take() {
-            self.retire(&connection);
+        if let Some(connection) = serving {
+            connection.conn.close();
+            self.peers.remove(self.options.id.index());
+            let ahead = self.peers.own_clock_ahead();
+            connection.admission.iter().for_each(|admission| admission.remember_for_next_connection(ahead));
         }
         self.log.down(self.options.address.shown(), &cause, now);
         self.peers.processes.disconnected(self.options.id.index(), now);
         self.options.standing.lock().last_error = Some(cause.to_string());
         let lasted = self.up_since.take().map(|since| now.saturating_since(since));
         self.flaps = lasted.is_some_and(|lasted| lasted < STEADY);
-        lasted.unwrap_or_default()
+        self.pauses.next(lasted.unwrap_or_default(), said_too_much)
     }
 
     /// Offers the connection until it is to be given up; returns the reason.
@@ -260,15 +293,6 @@ impl Supervisor {
     fn note_quarantine(&mut self, admission: &SharedAdmission, has_jumped: bool) {
         let state = admission.state().clone(); // a subscriber is foreign code
         self.quarantine.note(self.options.address.shown(), &state, has_jumped, self.options.now());
-    }
-
-    /// Ends a connection that is not used any more, however its service ended: requests that wait are answered,
-    /// and what is in doubt about the instance stays so for the next connection.
-    fn retire(&self, connection: &InstanceConnection) {
-        connection.conn.close();
-        self.peers.remove(self.options.id.index());
-        let ahead = self.peers.own_clock_ahead();
-        connection.admission.iter().for_each(|admission| admission.remember_for_next_connection(ahead));
     }
 }
 
@@ -456,6 +480,22 @@ mod tests {
         let still_down = format!("WARN not connected instance=\"i\" cause={} times=1", closed());
         assert_eq!([at(0, true), at(1, true), at(2, false)], [vec![up.clone()], vec![], vec![down]]);
         assert_eq!([at(12, false), at(13, true)], [vec![still_down], vec![up]]);
+    }
+
+    #[test]
+    fn the_pause_doubles_until_the_instance_has_behaved_for_a_while() {
+        let mut pauses = Pauses::default();
+        let mut next = |lasted, broken| pauses.next(lasted, broken);
+        let within = |pause: Duration, full: Duration| full / 2 <= pause && pause <= full;
+        assert!(within(next(Duration::ZERO, false), RECONNECT_LEAST));
+        for (most, long) in [(4, BEHAVED), (20, 2 * BROKEN_MOST)] {
+            for times in 0..most {
+                let full = (BROKEN_LEAST * (1 << times)).min(BROKEN_MOST);
+                assert!(within(next(Duration::from_secs(5), true), full), "{times}");
+                assert!(within(next(Duration::from_secs(5), false), full), "it is not forgotten");
+            }
+            assert!(within(next(long, false), RECONNECT_LEAST), "it has behaved");
+        }
     }
 
     #[tokio::test]
