@@ -53,7 +53,7 @@ pub use admission::clock_watch::{ClockWatch, Jump, Observation};
 pub use admission::decide::{ProcessFacts, RecordAction, check_terms, decide_as_recorded, decide_record};
 pub use admission::own_clock::{JumpedClock, which_clock_jumped};
 pub use admission::record::{AdmissionRecord, AdmissionTerms, LONGEST_TTL, ProcessIdentity, RecordOrigin, SeenRecords};
-pub use admission::state::{AdmissionFollowUp, AdmissionState, AttachedRecord, RawReply, RecordMeaning};
+pub use admission::state::{AdmissionState, AttachedRecord, RawReply, RecordMeaning};
 pub use client_id::{CLIENT_ID_BYTES, ClientId};
 pub use fencing::{ClocksApart, FencingToken, MAX_AHEAD, ProposingClock, proposing_clock};
 pub use instance_set::{InstanceId, InstanceSet};

@@ -26,7 +26,7 @@ use super::scripts;
 use super::sentinel::find_master;
 use super::standing::Rights;
 use super::stream::ByteStream;
-use crate::protocol::{AdmissionFollowUp, AdmissionState, Cause, Instant, RecordMeaning};
+use crate::protocol::{AdmissionState, Cause, Instant, RecordMeaning};
 
 /// The most round trips of admission: the server's facts, then the record, and for a first client
 /// what it writes there.
@@ -202,7 +202,7 @@ async fn admit(
     if stepped {
         // Nothing counts until it has been quarantined.
         tracing::warn!(instance, "the clock of the instance jumped forward while it was not connected");
-        admission.request_follow_up(AdmissionFollowUp::Quarantine);
+        admission.wake_supervisor();
     }
     Ok(admission)
 }

@@ -32,7 +32,7 @@ use super::quarantine_log::QuarantineLog;
 use super::sentinel::moved;
 use crate::instance::{ChangedKeys, Invalidation};
 use crate::log_limit::LogLimit;
-use crate::protocol::{AdmissionFollowUp, Cause, Instant, reconnect_delay};
+use crate::protocol::{Cause, Instant, reconnect_delay};
 use crate::random;
 use crate::resource::ADMISSION_KEY;
 
@@ -261,7 +261,7 @@ impl Supervisor {
                 () = &mut wanted => {}
                 () = &mut rights => {}
                 () = sleep(REFUSED_PAUSE), if connection.refusal().is_some() => {
-                    connection.admission.iter().for_each(|it| it.request_follow_up(AdmissionFollowUp::RereadRecord));
+                    connection.admission.iter().for_each(|it| it.reread_record());
                 }
                 () = &mut steady, if !is_steady => {
                     is_steady = true;
@@ -271,16 +271,17 @@ impl Supervisor {
                 () = sleep(quarantine_left), if self.quarantine.until.is_some() => {
                     connection.admission.iter().for_each(|it| self.note_quarantine(it, false));
                 }
-                admission = follow_up_requested(&connection) => {
-                    let follow_up = take_due(&connection, admission, &peers).await;
-                    let carry_out = carry_out(&connection, admission, follow_up, &peers);
+                admission = woken(&connection) => {
+                    let is_unknown = admission.take_unknown();
+                    let has_jumped = admission.has_jumped() && !peers.own_clock_stood_still(&connection).await;
+                    let carry_out = carry_out(&connection, admission, (is_unknown, has_jumped), &peers);
                     match options.within_trips("renewing admission", ADMISSION_TRIPS, carry_out).await {
                         Ok(None) => {}
-                        Ok(Some((follow_up, info))) => {
+                        Ok(Some((is_quarantined, info))) => {
                             options.standing.lock().note_info(info);
                             let meaning = admission.state().meaning().clone();
                             note_refusal(options, &meaning);
-                            self.note_quarantine(admission, follow_up == AdmissionFollowUp::Quarantine);
+                            self.note_quarantine(admission, is_quarantined);
                         }
                         Err(reason) => return reason.cause(),
                     }
@@ -307,9 +308,9 @@ async fn forward(pushes: &Pushes, connection: &InstanceConnection) {
         let pending = pushes.next().await;
         if let Some(admission) = &connection.admission {
             if pending.flushed {
-                admission.note_flush();
+                admission.wake_supervisor();
             } else if pending.may_be(ADMISSION_KEY.as_bytes()) {
-                admission.request_follow_up(AdmissionFollowUp::RereadRecord);
+                admission.reread_record();
             }
         }
         let keys = if pending.any { ChangedKeys::Any } else { ChangedKeys::Among(pending.keys) };
@@ -325,49 +326,36 @@ async fn request_record(connection: &InstanceConnection) {
     std::future::pending().await
 }
 
-async fn follow_up_requested(connection: &InstanceConnection) -> &SharedAdmission {
+async fn woken(connection: &InstanceConnection) -> &SharedAdmission {
     match &connection.admission {
         Some(admission) => {
-            admission.follow_up_requested().await;
+            admission.woken().await;
             admission
         }
         None => std::future::pending().await,
     }
 }
 
-/// Takes what is to be done apart from flushes. A jump of its clock may be settled by now, or turn out to have
-/// been one of the client's clock: then the record is only read again.
-async fn take_due(
-    connection: &InstanceConnection,
-    admission: &SharedAdmission,
-    peers: &PeerConnections,
-) -> Option<AdmissionFollowUp> {
-    match admission.take_follow_up() {
-        Some(AdmissionFollowUp::Quarantine)
-            if !admission.has_jumped() || peers.own_clock_stood_still(connection).await =>
-        {
-            Some(AdmissionFollowUp::RereadRecord)
-        }
-        follow_up => follow_up,
-    }
-}
-
-/// Does what was requested, and what a flush requires. Returns what was done, and the server's report.
+/// Reads the record again if it is unknown, and begins a quarantine if the clock has jumped or after a flush. Returns whether that was
+/// begun, and the server's report.
 async fn carry_out(
     connection: &InstanceConnection,
     admission: &SharedAdmission,
-    requested: Option<AdmissionFollowUp>,
+    (is_unknown, has_jumped): (bool, bool),
     peers: &PeerConnections,
-) -> Result<Option<(AdmissionFollowUp, ServerInfo)>, Cause> {
+) -> Result<Option<(bool, ServerInfo)>, Cause> {
     let flush = admission.unsettled_flush();
     // P15: the data with the locks may be gone, or have come back as an old copy with the very record.
-    let required = flush.map(|_| AdmissionFollowUp::Quarantine);
-    let Some(follow_up) = required.or(requested) else { return Ok(None) };
-    admission.begin_follow_up(follow_up, flush);
+    let is_quarantined = has_jumped || flush.is_some();
+    if is_quarantined {
+        admission.begin_quarantine(flush);
+    } else if !is_unknown {
+        return Ok(None);
+    }
     let info = server_info::read(&connection.conn).await?;
     let proposing_us = |us| peers.proposing_us(Some((connection.options.id, us)));
     admission.replace_record(&connection.handshake().run(&info.facts, flush.is_some(), proposing_us).await?);
-    Ok(Some((follow_up, info)))
+    Ok(Some((is_quarantined, info)))
 }
 
 /// As long as rights are missing, asks for them again: they may have been granted meanwhile.

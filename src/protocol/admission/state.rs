@@ -19,15 +19,6 @@ pub struct RawReply {
     pub instance_us: Option<u64>,
 }
 
-/// What must be done about an instance after a reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AdmissionFollowUp {
-    /// Its record is not the one that this connection knows: read it again.
-    RereadRecord,
-    /// It may have forgotten locks without its record telling: put it into quarantine again.
-    Quarantine,
-}
-
 /// The record as a request names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttachedRecord {
@@ -142,17 +133,14 @@ impl AdmissionState {
         &self.watch
     }
 
-    /// Begins to set things right. If the data or the clock is in doubt, nothing counts until
-    /// [`replace_record`](Self::replace_record); a record that only changed is compared by the instance itself.
-    pub const fn begin_follow_up(&mut self, follow_up: AdmissionFollowUp) {
-        if matches!(follow_up, AdmissionFollowUp::Quarantine) {
-            self.suspended = true;
-            self.watch.settle();
-        }
+    /// Begins a quarantine, since the data or the clock is in doubt: nothing counts until [`replace_record`](Self::replace_record).
+    pub const fn begin_quarantine(&mut self) {
+        self.suspended = true;
+        self.watch.settle();
     }
 
     /// Uses another record from now on. Still nothing counts if the clock has stepped since the
-    /// follow-up began: the record may be older than that.
+    /// quarantine began: the record may be older than that.
     pub fn replace_record(&mut self, record: AdmissionRecord) {
         self.attached = AttachedRecord::new(record, false);
         self.meaning = RecordMeaning::Recorded;
@@ -228,50 +216,38 @@ impl AdmissionState {
         u64::try_from((i128::from(now.as_nanos()) + self.watch.offset_ns()) / 1_000_000).unwrap_or(0)
     }
 
-    /// Judges a reply that was taken in, and leaves what it counts for; what is to be done then. It is in doubt if the clock had
-    /// jumped by then, or if a flush was pushed for which no quarantine has begun yet.
-    pub fn judge(
-        &self,
-        raw: &mut RawReply,
-        in_doubt: bool,
-        record: &Arc<AdmissionRecord>,
-        received: Instant,
-    ) -> Option<AdmissionFollowUp> {
+    /// Judges a reply that was taken in, and leaves what it counts for; whether the record must be read again, for it is not the one that
+    /// this connection knows. The reply is in doubt if the clock had jumped by then, or if a flush was pushed for which no quarantine has begun yet.
+    pub fn judge(&self, raw: &mut RawReply, in_doubt: bool, record: &Arc<AdmissionRecord>, received: Instant) -> bool {
         let current = Arc::ptr_eq(record, self.record()) || record == self.record();
         // P14: the instance itself compares only if the request named the instant. Where this
         // connection knew that it had come, and the clock was set back since, the instance granted
         // before the instant by its own clock; that counts no more than if it had refused.
         let early = raw.instance_us.map_or(Duration::ZERO, |us| record.quarantine_left(us / 1_000));
-        let (counts_for, follow_up) = match raw.reply {
+        let (counts_for, is_unknown) = match raw.reply {
             // P17: the keys of others may have expired too early, this vote does not count. It may
             // have set the key, so it is released like any other.
-            Reply::Granted | Reply::Repaired | Reply::Kept { .. } if in_doubt => (withheld(None), None),
-            Reply::Granted | Reply::Repaired | Reply::Kept { .. } if self.votes_suspended() => (withheld(None), None),
+            Reply::Granted | Reply::Repaired | Reply::Kept { .. } if in_doubt => (withheld(None), false),
+            Reply::Granted | Reply::Repaired | Reply::Kept { .. } if self.votes_suspended() => (withheld(None), false),
             Reply::Granted | Reply::Repaired | Reply::Kept { .. } if received < self.withheld_until => {
-                (withheld(Some(self.withheld_until.saturating_since(received))), None)
+                (withheld(Some(self.withheld_until.saturating_since(received))), false)
             }
-            Reply::Granted | Reply::Repaired | Reply::Kept { .. } if !current => (withheld(None), None),
+            Reply::Granted | Reply::Repaired | Reply::Kept { .. } if !current => (withheld(None), false),
             Reply::Granted | Reply::Repaired if !early.is_zero() => self.not_yet(early),
             // P10: whether it is a vote depends on the lease.
-            Reply::Kept { remaining } if self.was_set_back(remaining) => {
-                return Some(AdmissionFollowUp::RereadRecord);
-            }
-            Reply::NotAdmitted { remaining: None } if current && !self.votes_suspended() => {
-                (withheld(None), Some(AdmissionFollowUp::RereadRecord))
-            }
+            Reply::Kept { remaining } if self.was_set_back(remaining) => return true,
+            Reply::NotAdmitted { remaining: None } if current && !self.votes_suspended() => (withheld(None), true),
             Reply::NotAdmitted { remaining: Some(left) } if !in_doubt => self.not_yet(left),
-            _ => return None,
+            _ => return false,
         };
         raw.reply = counts_for;
-        follow_up
+        is_unknown
     }
 
     /// An instance that must still sit out so long.
-    fn not_yet(&self, left: Duration) -> (Reply, Option<AdmissionFollowUp>) {
-        if self.was_set_back(left) {
-            return (withheld(None), Some(AdmissionFollowUp::RereadRecord));
-        }
-        (withheld(Some(left)), None)
+    fn not_yet(&self, left: Duration) -> (Reply, bool) {
+        let was_set_back = self.was_set_back(left);
+        (withheld(Some(left).filter(|_| !was_set_back)), was_set_back)
     }
 
     /// Whether that is longer than when its record was read: the instance's clock was set back.
@@ -309,18 +285,19 @@ mod tests {
         RawReply { reply: Reply::Granted, instance_us: Some(instance_us) }
     }
 
-    /// What a reply counts for that came at `ms`, a millisecond after its request, which named the record of the beginning.
-    fn vote(state: &mut AdmissionState, mut raw: RawReply, ms: u64) -> (Reply, Option<AdmissionFollowUp>) {
+    /// What a reply counts for that came at `ms`, a millisecond after its request, which named the record of the beginning; whether the record
+    /// is to be read again.
+    fn vote(state: &mut AdmissionState, mut raw: RawReply, ms: u64) -> (Reply, bool) {
         let record = Arc::new(record());
         let stepped = raw.instance_us.is_some_and(|us| state.observe(MS(ms - 1), MS(ms), us));
-        let follow_up = state.judge(&mut raw, stepped, &record, MS(ms));
-        (raw.reply, if stepped { Some(AdmissionFollowUp::Quarantine) } else { follow_up })
+        let is_unknown = state.judge(&mut raw, stepped, &record, MS(ms));
+        (raw.reply, is_unknown)
     }
 
     #[test]
     fn a_grant_of_an_instance_in_good_standing_counts() {
         let mut state = state();
-        assert_eq!(vote(&mut state, granted(1_010_000), 11), (Reply::Granted, None));
+        assert_eq!(vote(&mut state, granted(1_010_000), 11), (Reply::Granted, false));
     }
 
     /// A later connection begins with what the others know.
@@ -338,10 +315,11 @@ mod tests {
     fn a_grant_after_a_forward_step_does_not_count_and_neither_do_later_ones() {
         let mut state = state();
         let stepped = vote(&mut state, granted(9_010_000), 11);
-        assert_eq!(stepped, (withheld(None), Some(AdmissionFollowUp::Quarantine)));
+        assert_eq!(stepped, (withheld(None), false));
+        assert!(state.watch().jumped().is_some());
         let later = vote(&mut state, granted(9_020_000), 21);
-        assert_eq!(later, (withheld(None), None));
-        state.begin_follow_up(AdmissionFollowUp::Quarantine);
+        assert_eq!(later, (withheld(None), false));
+        state.begin_quarantine();
         state.replace_record(AdmissionRecord { vote_from_ms: 99, ..record() });
         let old = vote(&mut state, granted(9_030_000), 31);
         assert_eq!(old.0, withheld(None), "a grant under the record of before the quarantine");
@@ -365,25 +343,14 @@ mod tests {
     fn a_step_while_a_remedy_is_on_its_way_is_not_forgotten() {
         let mut state = state();
         for instance_us in [9_000_000, 99_000_000] {
-            state.begin_follow_up(AdmissionFollowUp::Quarantine);
+            state.begin_quarantine();
             assert!(state.observe(MS(10), MS(11), instance_us));
-            state.begin_follow_up(AdmissionFollowUp::RereadRecord);
             state.replace_record(record());
             assert!(state.votes_suspended());
         }
-        state.begin_follow_up(AdmissionFollowUp::Quarantine);
+        state.begin_quarantine();
         state.replace_record(record());
         assert!(!state.votes_suspended());
-    }
-
-    /// Otherwise a round that is sent while the records are read again finds no instance that may vote.
-    #[test]
-    fn reading_a_record_again_withholds_no_vote() {
-        let mut state = state();
-        state.begin_follow_up(AdmissionFollowUp::RereadRecord);
-        assert_eq!(vote(&mut state, granted(1_010_000), 11).0, Reply::Granted);
-        state.begin_follow_up(AdmissionFollowUp::Quarantine);
-        assert_eq!(vote(&mut state, granted(1_020_000), 21).0, withheld(None));
     }
 
     #[test]
@@ -402,7 +369,7 @@ mod tests {
     fn a_vote_that_came_behind_a_flush_counts_for_nothing() {
         let state = state();
         let mut raw = granted(1_010_000);
-        assert_eq!(state.judge(&mut raw, true, state.record(), MS(11)), None);
+        assert!(!state.judge(&mut raw, true, state.record(), MS(11)));
         assert_eq!(raw.reply, withheld(None));
     }
 
@@ -421,12 +388,12 @@ mod tests {
         let found = state().read_at(1);
         let mut state = state();
         state.replace_meaning(&found);
-        for (left, follow_up) in [(4, None), (5, Some(AdmissionFollowUp::RereadRecord))] {
+        for (left, is_unknown) in [(4, false), (5, true)] {
             let left = Duration::from_millis(left);
             // Refused, and while it keeps the key (P10).
             for reply in [withheld(Some(left)), Reply::Kept { remaining: left }] {
                 let raw = RawReply { reply: reply.clone(), instance_us: None };
-                assert_eq!(vote(&mut state, raw, 2).1, follow_up, "{reply:?}");
+                assert_eq!(vote(&mut state, raw, 2).1, is_unknown, "{reply:?}");
             }
         }
     }
@@ -470,8 +437,8 @@ mod tests {
     fn a_record_that_is_not_the_known_one_is_read_again_once() {
         let mut state = state();
         let refused = || RawReply { reply: withheld(None), instance_us: None };
-        assert_eq!(vote(&mut state, refused(), 2).1, Some(AdmissionFollowUp::RereadRecord));
+        assert!(vote(&mut state, refused(), 2).1);
         state.replace_record(AdmissionRecord { vote_from_ms: 99, ..record() });
-        assert_eq!(vote(&mut state, refused(), 2).1, None);
+        assert!(!vote(&mut state, refused(), 2).1);
     }
 }

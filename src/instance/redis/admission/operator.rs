@@ -10,7 +10,7 @@ use crate::instance::redis::classify::{clip, failed};
 use crate::instance::redis::connection::InstanceConnection;
 use crate::instance::redis::scripts::{self, RecordWrite};
 use crate::instance::{FoundRecord, Trace};
-use crate::protocol::{AdmissionFollowUp, AdmissionRecord, Cause, RecordOrigin};
+use crate::protocol::{AdmissionRecord, Cause, RecordOrigin};
 
 /// The most round trips that one of these takes.
 const TRIPS: u32 = 4;
@@ -25,7 +25,7 @@ pub(crate) async fn read(connection: &InstanceConnection) -> Result<FoundRecord,
 pub(crate) async fn open(connection: &InstanceConnection, channel: &str, writes: bool) -> Result<Trace, Cause> {
     let admission = admission(connection)?;
     let trace = within(connection, look_for_trace(&connection.handshake(), channel, writes)).await;
-    admission.request_follow_up(AdmissionFollowUp::RereadRecord);
+    admission.reread_record();
     trace
 }
 
@@ -33,7 +33,7 @@ pub(crate) async fn open(connection: &InstanceConnection, channel: &str, writes:
 pub(crate) async fn set(connection: &InstanceConnection, found: &FoundRecord) -> Result<bool, Cause> {
     let admission = admission(connection)?;
     let is_set = within(connection, change(&connection.handshake(), found)).await;
-    admission.request_follow_up(AdmissionFollowUp::RereadRecord);
+    admission.reread_record();
     is_set
 }
 

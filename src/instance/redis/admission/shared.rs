@@ -12,8 +12,7 @@ use crate::instance::redis::options::ConnectOptions;
 use crate::instance::redis::pushes::Pushes;
 use crate::instance::{Claim, Request};
 use crate::protocol::{
-    AdmissionFollowUp, AdmissionRecord, AdmissionState, Cause, Instant, LeaseTerms, NotUsable, RawReply, RecordMeaning,
-    Reply, VoteRequest,
+    AdmissionRecord, AdmissionState, Cause, Instant, LeaseTerms, NotUsable, RawReply, RecordMeaning, Reply, VoteRequest,
 };
 
 /// Why a request for a vote is not sent.
@@ -31,14 +30,16 @@ pub(crate) struct SharedAdmission {
     /// Whether votes are requested without another look: there is a valid record.
     asks_at_once: AtomicBool,
     pushes: Arc<Pushes>,
-    follow_up: Mutex<Option<AdmissionFollowUp>>,
-    requested: Notify,
+    /// Whether the record is to be read again.
+    is_unknown: AtomicBool,
+    /// Wakes the connection's supervisor for that, for a flush, or for a jump of the clock.
+    supervisor: Notify,
 }
 
 impl SharedAdmission {
     pub(crate) fn new(options: Arc<ConnectOptions>, state: AdmissionState, pushes: Arc<Pushes>) -> Self {
-        let (state, follow_up, requested) = (Mutex::new(state), Mutex::new(None), Notify::new());
-        Self { options, state, asks_at_once: AtomicBool::new(false), pushes, follow_up, requested }
+        let (asks_at_once, is_unknown) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { options, state: Mutex::new(state), asks_at_once, pushes, is_unknown, supervisor: Notify::new() }
     }
 
     /// Why a request for a vote is not sent.
@@ -88,7 +89,7 @@ impl SharedAdmission {
     /// Has the record written, if there is none and this client wants locks.
     pub(crate) fn request_record(&self) {
         if self.is_being_settled() && self.options.records.are_to_be_written() {
-            self.request_follow_up(AdmissionFollowUp::RereadRecord);
+            self.reread_record();
         }
     }
 
@@ -103,7 +104,7 @@ impl SharedAdmission {
             RecordMeaning::Refused(_) => true, // its record is not known: that is a matter of this client's settings
             RecordMeaning::Unrecorded => {
                 drop(state);
-                self.request_follow_up(AdmissionFollowUp::RereadRecord);
+                self.reread_record();
                 false
             }
         }
@@ -147,7 +148,7 @@ impl SharedAdmission {
         }
         drop(state);
         if stepped {
-            self.request_follow_up(AdmissionFollowUp::Quarantine);
+            self.wake_supervisor();
         }
         stepped
     }
@@ -156,14 +157,13 @@ impl SharedAdmission {
     fn admit(&self, replies: &mut [RawReply], stepped: bool, record: &Arc<AdmissionRecord>, received: Instant) {
         let state = self.state(); // under which flushes are settled
         let in_doubt = stepped || self.pushes.unsettled_flush().is_some();
-        let mut wanted = None;
+        let mut is_unknown = false;
         for raw in replies {
-            let follow_up = state.judge(raw, in_doubt, record, received);
-            wanted = wanted.or(follow_up);
+            is_unknown |= state.judge(raw, in_doubt, record, received);
         }
         drop(state);
-        if let Some(follow_up) = wanted {
-            self.request_follow_up(follow_up);
+        if is_unknown {
+            self.reread_record();
         }
     }
 
@@ -184,18 +184,19 @@ impl SharedAdmission {
     /// Records a sample of the instance's clock.
     pub(crate) fn observe(&self, sent: Instant, received: Instant, instance_us: u64) {
         if self.state().observe(sent, received, instance_us) {
-            self.request_follow_up(AdmissionFollowUp::Quarantine);
+            self.wake_supervisor();
         }
     }
 
-    /// Leaves something to be done to the connection's supervisor. A quarantine replaces a mere reading.
-    pub(crate) fn request_follow_up(&self, follow_up: AdmissionFollowUp) {
-        let mut pending = self.follow_up();
-        if *pending != Some(AdmissionFollowUp::Quarantine) {
-            *pending = Some(follow_up);
-        }
-        drop(pending);
-        self.requested.notify_one();
+    /// Has the supervisor read the record again.
+    pub(crate) fn reread_record(&self) {
+        self.is_unknown.store(true, Ordering::Release);
+        self.wake_supervisor();
+    }
+
+    /// Has the supervisor see whether there was a flush, or a jump of the clock.
+    pub(crate) fn wake_supervisor(&self) {
+        self.supervisor.notify_one();
     }
 
     /// Whether the clock jumped and nothing was done about it yet.
@@ -208,34 +209,27 @@ impl SharedAdmission {
         self.pushes.unsettled_flush()
     }
 
-    /// Has the supervisor put the instance into quarantine for a flush.
-    pub(crate) fn note_flush(&self) {
-        self.requested.notify_one();
+    /// Waits until the supervisor is woken.
+    pub(crate) async fn woken(&self) {
+        self.supervisor.notified().await;
     }
 
-    /// Waits until something must be done.
-    pub(crate) async fn follow_up_requested(&self) {
-        self.requested.notified().await;
+    /// Whether the record was to be read again until now.
+    pub(crate) fn take_unknown(&self) -> bool {
+        self.is_unknown.swap(false, Ordering::AcqRel)
     }
 
-    /// What must be done apart from flushes.
-    pub(crate) fn take_follow_up(&self) -> Option<AdmissionFollowUp> {
-        self.follow_up().take()
-    }
-
-    /// Begins a follow-up, which covers the flushes up to `flush`. Once a quarantine has begun the record is
-    /// accepted no more, and nothing counts until [`replace_record`](Self::replace_record).
-    pub(crate) fn begin_follow_up(&self, follow_up: AdmissionFollowUp, flush: Option<u32>) {
+    /// Begins a quarantine, which covers the flushes up to `flush`: the record is accepted no more, and nothing counts until
+    /// [`replace_record`](Self::replace_record).
+    pub(crate) fn begin_quarantine(&self, flush: Option<u32>) {
         let mut state = self.state();
         if let Some(flush) = flush {
             self.pushes.settle_flushes(flush);
             state.suspend_votes();
         }
         let doubtful_by_ms = state.doubtful_by_ms(self.options.now());
-        state.begin_follow_up(follow_up);
-        if follow_up == AdmissionFollowUp::Quarantine {
-            self.options.standing.lock().seen.suspect(state.record(), doubtful_by_ms);
-        }
+        state.begin_quarantine();
+        self.options.standing.lock().seen.suspect(state.record(), doubtful_by_ms);
     }
 
     /// Notes how the connection leaves the instance, for the next one.
@@ -261,10 +255,6 @@ impl SharedAdmission {
     /// The state, locked.
     pub(crate) fn state(&self) -> MutexGuard<'_, AdmissionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn follow_up(&self) -> MutexGuard<'_, Option<AdmissionFollowUp>> {
-        self.follow_up.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
