@@ -60,7 +60,7 @@ impl ProcessNames {
         if names.iter().filter(|name| name.index == index).count() == MOST_OF_ADDRESS
             && let Some(oldest) = names.iter().position(|name| name.index == index)
         {
-            names.remove(oldest); // it lies: no server restarts as often within a quarantine
+            names.remove(oldest); // a process that so many have followed is gone, or the address lies
         }
         let (address, run_id) = (address.to_owned(), run_id.to_owned());
         names.push(ProcessName { run_id, index, address, ended: None, is_latest: true, counts_from });
