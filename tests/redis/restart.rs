@@ -45,7 +45,6 @@ fn a_lease_that_is_extended_survives_a_restart_of_every_instance() {
         for index in 0..5 {
             fleet[index].restart().unwrap();
             assert!(eventually(PATIENCE, || value(index) == ours_is).await, "instance {index} is repaired");
-            // P20: an instance whose answer to that extend is missing counts as absent since the one before.
             sleep(TTL / 3).await;
         }
         stop.store(true, Ordering::Relaxed);

@@ -90,8 +90,7 @@ impl Gathering {
         impl Drop for Waits<'_> {
             fn drop(&mut self) {
                 self.0.waiting.fetch_sub(1, Ordering::AcqRel);
-                let connections: Vec<_> = self.0.connections().iter().filter_map(Weak::upgrade).collect();
-                connections.iter().for_each(|connection| connection.flush());
+                self.0.flush();
             }
         }
         self.waiting.fetch_add(1, Ordering::AcqRel);
@@ -106,6 +105,15 @@ impl Gathering {
             }
         })
         .await;
+    }
+
+    /// Writes what callers wanted meanwhile, on each connection.
+    fn flush(&self) {
+        let connections: Vec<_> = self.connections().iter().filter_map(Weak::upgrade).collect();
+        // All are of the same process.
+        if connections.first().is_some_and(|first| !first.options.process.is_forked()) {
+            connections.iter().for_each(|connection| connection.flush());
+        }
     }
 
     fn add(&self, connection: &Arc<Shared>) {
@@ -124,7 +132,7 @@ impl Gathering {
 pub(super) struct Conn(Arc<Shared>);
 
 struct Shared {
-    /// Only [`Shared::state`] and [`Conn::put`] lock it.
+    /// Locked by [`Shared::state`], and where the process was looked at just before.
     state: Mutex<State>,
     options: ConnOptions,
     owner: OnceLock<Weak<dyn Owner>>,
@@ -353,9 +361,9 @@ impl Shared {
         state.write_from(is_free);
     }
 
-    /// Writes what callers wanted meanwhile.
     fn flush(&self) {
-        if let Some(mut state) = self.state().filter(|state| state.link.waits()) {
+        let mut state = self.lock();
+        if state.link.waits() {
             self.send_batches(&mut state, self.options.clock.now());
         }
     }
@@ -563,7 +571,7 @@ impl Reader {
         let mut answered = Vec::new();
         let (read, waits, is_late) = {
             let shared = Arc::clone(&self.shared);
-            let Some(mut state) = shared.state() else { return Ok(false) };
+            let mut state = shared.lock(); // the process was looked at before these bytes were read
             let read = self.read(&mut state.link, bytes, now, &mut answered);
             (read, state.link.waits(), state.link.watched_at().is_some_and(|at| at <= now))
         };
