@@ -466,18 +466,9 @@ impl Slot {
         self.lock().is_asked
     }
 
-    /// An attempt has failed; whether this client has the lock.
-    pub(super) fn note_failure(&self, failure: AcquireFailure, clock: &dyn Clock) -> bool {
-        self.note(|last| last.replace(failure), clock)
-    }
-
-    /// A round of an attempt was undecided; whether this client has the lock.
-    pub(super) fn note_undecided(&self, failure: AcquireFailure, clock: &dyn Clock) -> bool {
-        self.note(|last| failure.note_undecided_in(last), clock)
-    }
-
-    /// Notes a failure. What that gives back is dropped without the mutex.
-    fn note(
+    /// Notes why an attempt, or a round of it, has failed; whether this client has the lock. What `note` gives back is dropped without the
+    /// mutex.
+    pub(super) fn note_failure(
         &self,
         note: impl FnOnce(&mut Option<AcquireFailure>) -> Option<AcquireFailure>,
         clock: &dyn Clock,

@@ -427,7 +427,7 @@ impl Waiter {
                 Outcome::Lost(failure) => break failure,
                 // P31: it is repeated as long as no holder is known.
                 Outcome::Undecided(failure, pause) => {
-                    if slot.note_undecided(failure.clone(), clock) {
+                    if slot.note_failure(|last| failure.clone().note_undecided_in(last), clock) {
                         return Ok(None); // this client has it
                     }
                     self.rest(pause, slot.why_not_yet(clock).unwrap_or(failure)).await?;
@@ -470,7 +470,7 @@ impl Waiter {
         asking.seen = round.highest_seen();
         wait_events::refused(slot.resource(), round, asking.asks, || shared.known_waiters(slot.resource()));
         let leaves_mark = asking.note_readers(round, || begin_mark(&shared, slot.resource()));
-        if slot.note_failure(failure.clone(), clock) || leaves_mark {
+        if slot.note_failure(|last| last.replace(failure.clone()), clock) || leaves_mark {
             return Ok(()); // the next step is to wait for the holder, or to try at once, and to leave the mark (P34)
         }
         asking.why = tokio::select! {
