@@ -2,6 +2,7 @@
 
 use std::panic::{UnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -17,11 +18,11 @@ use crate::instance::{Invalidation, Listener};
 use crate::process::Process;
 use crate::protocol::{Quorum, RetryDelay};
 use crate::runtime::Shared;
-use crate::runtime::acquire::slot::Slots;
-use crate::runtime::background_release::BackgroundReleaser;
 use crate::runtime::counters::Counters;
 use crate::runtime::keep_alive::{KeepAlive, KeepAliveParts};
 use crate::runtime::order::Order;
+use crate::runtime::parts::ClientParts;
+use crate::runtime::pending::Pending;
 use crate::token::TokenSource;
 
 /// The most pushes that wait to be looked after; what comes meanwhile is gathered where it comes in.
@@ -46,6 +47,11 @@ impl Builder {
     /// [`BuildError`] names the setting, or the relation between settings, that cannot work, or
     /// the missing runtime. Nothing has been connected then.
     pub fn build(self) -> Result<Redlock, BuildError> {
+        self.build_for(Process::this())
+    }
+
+    /// A client that belongs to this process.
+    pub(crate) fn build_for(self, process: Process) -> Result<Redlock, BuildError> {
         let (addresses, quorum) = self.check()?;
         let runtime = Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
         check_runtime(!self.instances.is_empty())?;
@@ -80,23 +86,22 @@ impl Builder {
             most_watched: if self.watches_keys { MOST_WATCHED } else { 0 },
             counters: Arc::clone(&counters),
         });
-        let shared = Shared {
-            keep_alive,
+        let parts = ClientParts {
             counters,
-            releaser: BackgroundReleaser::start(Arc::clone(&instances), quorum, Arc::clone(&clock)),
+            pending: Pending::new(quorum),
             instances,
             quorum,
             clock,
             tokens,
             instance_timeout: self.instance_timeout,
             retry,
-            process: Process::this(),
+            process,
             runtime,
             attempts: Arc::default(),
             order,
-            slots: Slots::default(),
+            has_ended: AtomicBool::new(false),
         };
-        Ok(Redlock::new(Arc::new(shared), Arc::new(self.settings)))
+        Ok(Redlock::new(Shared::start(parts, keep_alive), Arc::new(self.settings)))
     }
 
     fn start(

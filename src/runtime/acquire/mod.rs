@@ -1,12 +1,19 @@
-//! Acquires a lease: what is asked for, and why it was not won. Each wait is a task of the client, and so is each single try; those
-//! for one lock share a slot.
+//! Acquires a lease: what is asked for, and why it was not won. A caller has a place in the line of its [key](key), which decides all.
 
+mod asker;
 mod attempt;
+mod cx;
+pub(crate) mod key;
+pub(crate) mod keys;
+mod outage;
+mod permits;
+mod releases;
+mod retries;
 pub(crate) mod several;
-pub(crate) mod slot;
-pub(crate) mod try_acquire;
+mod timer;
+mod turns;
 pub(super) mod uncollected;
-pub(crate) mod waiter;
+pub(crate) mod wait;
 
 use std::io;
 use std::sync::Arc;
