@@ -447,7 +447,8 @@ mod tests {
 
     #[tokio::test]
     async fn in_another_process_than_its_own_a_client_gives_no_locks() {
-        let redlock = Redlock::builder().instances(["redis://127.0.0.1:1"]).build_for(Process::OTHER).unwrap();
+        let mut redlock = Redlock::builder().instances(["redis://127.0.0.1:1"]).build().unwrap();
+        Arc::get_mut(&mut redlock.shared).unwrap().process = Process::OTHER;
         for error in [redlock.lock("a").acquire().await, redlock.lock("a").holder("me".into()).try_acquire().await] {
             assert!(matches!(error, Err(ref error) if error.kind() == "forked"), "{error:?}");
         }

@@ -98,7 +98,7 @@ impl ForcedRelease {
 }
 
 pub(crate) async fn inspect(shared: &Arc<Shared>, resource: &Resource) -> Inspection {
-    let waiting = shared.keys.known_waiters(resource);
+    let waiting = shared.known_waiters(resource);
     let (found, unknown) = answered(shared, read_all(shared, resource).await);
     let mut inspection = Inspection {
         resource: resource.display(),

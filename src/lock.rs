@@ -16,7 +16,8 @@ use crate::protocol::{Access, LeaseTerms};
 use crate::resource::Resource;
 use crate::run::run_while_held;
 use crate::runtime::Shared;
-use crate::runtime::acquire::wait::{acquire_until, try_acquire};
+use crate::runtime::acquire::try_acquire::try_acquire;
+use crate::runtime::acquire::waiter::acquire_until;
 use crate::runtime::acquire::{AcquireFailure, AcquireParams, Purpose};
 use crate::runtime::counters::AcquireOutcome;
 use crate::runtime::held_lease::Tenure;
@@ -376,12 +377,12 @@ impl Lock {
             return Ok(());
         };
         let resource = self.resource()?;
-        let (keys, reads) = (&self.shared.keys, self.shared.keep_alive.is_read_by(&resource, holder));
+        let (slots, reads) = (&self.shared.slots, self.shared.keep_alive.is_read_by(&resource, holder));
         let waits = match access {
             Access::Write => reads,
             Access::Read => {
-                keys.is_held_by(&resource, holder, &*self.shared.clock)
-                    || (reads && keys.is_waited_for_to_write(&resource))
+                slots.is_held_by(&resource, holder, &*self.shared.clock)
+                    || (reads && slots.is_waited_for_to_write(&resource))
             }
         };
         if waits { Err(BadRequest::WaitsForItself { holder: holder.to_owned() }.into()) } else { Ok(()) }

@@ -55,7 +55,7 @@ pub(crate) fn record(shared: &Shared) {
     metrics::gauge!("redquorum_read").set(now.read as f64);
     metrics::gauge!("redquorum_waiting").set(now.waiting as f64);
     metrics::gauge!("redquorum_quorum").set(shared.quorum.votes() as f64);
-    let pending = shared.pending.counts();
+    let pending = shared.releaser.pending();
     for (index, (instance, pending)) in shared.instances.iter().zip(pending).enumerate() {
         record_instance(shared, index, &instance.status(), pending);
     }

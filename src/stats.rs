@@ -67,7 +67,7 @@ pub(crate) fn stats(shared: &Shared) -> ClientStats {
         lost_by_takeover: counters.taken_over.get(),
         held: shared.keep_alive.held(),
         read: shared.keep_alive.read(),
-        waiting: shared.keys.all_waiting(),
-        pending_releases: shared.pending.counts().iter().sum(),
+        waiting: shared.slots.all_waiting(),
+        pending_releases: shared.releaser.pending().iter().sum(),
     }
 }

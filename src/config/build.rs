@@ -2,7 +2,6 @@
 
 use std::panic::{UnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -18,11 +17,11 @@ use crate::instance::{Invalidation, Listener};
 use crate::process::Process;
 use crate::protocol::{Quorum, RetryDelay};
 use crate::runtime::Shared;
+use crate::runtime::acquire::slot::Slots;
+use crate::runtime::background_release::BackgroundReleaser;
 use crate::runtime::counters::Counters;
 use crate::runtime::keep_alive::{KeepAlive, KeepAliveParts};
 use crate::runtime::order::Order;
-use crate::runtime::parts::ClientParts;
-use crate::runtime::pending::Pending;
 use crate::token::TokenSource;
 
 /// The most pushes that wait to be looked after; what comes meanwhile is gathered where it comes in.
@@ -47,11 +46,6 @@ impl Builder {
     /// [`BuildError`] names the setting, or the relation between settings, that cannot work, or
     /// the missing runtime. Nothing has been connected then.
     pub fn build(self) -> Result<Redlock, BuildError> {
-        self.build_for(Process::this())
-    }
-
-    /// A client that belongs to this process.
-    pub(crate) fn build_for(self, process: Process) -> Result<Redlock, BuildError> {
         let (addresses, quorum) = self.check()?;
         let runtime = Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
         check_runtime(!self.instances.is_empty())?;
@@ -86,22 +80,23 @@ impl Builder {
             most_watched: if self.watches_keys { MOST_WATCHED } else { 0 },
             counters: Arc::clone(&counters),
         });
-        let parts = ClientParts {
+        let shared = Shared {
+            keep_alive,
             counters,
-            pending: Pending::new(quorum),
+            releaser: BackgroundReleaser::start(Arc::clone(&instances), quorum, Arc::clone(&clock)),
             instances,
             quorum,
             clock,
             tokens,
             instance_timeout: self.instance_timeout,
             retry,
-            process,
+            process: Process::this(),
             runtime,
             attempts: Arc::default(),
             order,
-            has_ended: AtomicBool::new(false),
+            slots: Slots::default(),
         };
-        Ok(Redlock::new(Shared::start(parts, keep_alive), Arc::new(self.settings)))
+        Ok(Redlock::new(Arc::new(shared), Arc::new(self.settings)))
     }
 
     fn start(

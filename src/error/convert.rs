@@ -47,7 +47,7 @@ pub(crate) fn acquire_error(shared: &Shared, resource: &Resource, failure: Acqui
 
 /// Who has the lock, as far as this client knows without a request.
 fn held_by(shared: &Shared, resource: &Resource, by: CurrentHolder, in_this_client: bool) -> HeldBy {
-    let waiting = shared.keys.known_waiters(resource);
+    let waiting = shared.known_waiters(resource);
     HeldBy {
         resource: resource.display(),
         by,
@@ -144,6 +144,6 @@ pub(crate) fn unreleased(shared: &Shared) -> Vec<Unreleased> {
         let cause = shared.obstacle(instance).map(Into::into).or_else(trouble);
         Unreleased { address: instance.address().to_owned(), releases, cause }
     };
-    let pending = shared.instances.iter().zip(shared.pending.counts()).filter(|(_, releases)| *releases > 0);
+    let pending = shared.instances.iter().zip(shared.releaser.pending()).filter(|(_, releases)| *releases > 0);
     pending.map(unreleased).collect()
 }

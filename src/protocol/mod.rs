@@ -21,13 +21,13 @@
 //! | P19 | leases are renewed at a third, then every tenth of the ttl | [`RenewalSchedule`], `crate::runtime::keep_alive` |
 //! | P20 | a lease that no quorum can have kept is lost | [`Lease::note_replies`], [`Lease::no_quorum_has_key`], `crate::runtime::keep_alive` |
 //! | P21, P22 | work ends with its lease, guards can be dropped anywhere | `crate::lock`, `crate::guard` |
-//! | P23 | re-entry: the same holder enters its lease again | `crate::runtime::acquire::key` |
-//! | P24 | waiters of one client queue, and the lease is handed over | [`FencingToken::next_in_lease`], `crate::runtime::acquire::key`, `crate::runtime::held_lease` |
+//! | P23 | re-entry: the same holder enters its lease again | `crate::runtime::acquire::share` |
+//! | P24 | waiters of one client queue, and the lease is handed over | [`FencingToken::next_in_lease`], `crate::runtime::acquire::slot`, `crate::runtime::held_lease` |
 //! | P25, P26, P27 | waiting clients find each other, and are served in order | [`ClientId`], [`Message`], [`Waiters`], `crate::runtime::order` |
 //! | P32 | a lease can be moved by its value | `crate::runtime::attach` |
 //! | P31 | of several that try a free lock one gets it | [`Contest`], [`RoundFailure`], [`Round::hopeless_at`], `crate::runtime::acquire` |
 //! | P28 | the usual acquire as plain commands in one write | [`AttachedRecord::lets_plain`], `crate::instance::redis::classify`, `crate::instance::redis::batch` |
-//! | P33, P34 | readers share a lock, and a writer that waits lets in no more of them | [`Access`], [`WriterMark`], `read.lua`, `acquire.lua`, `crate::runtime::acquire::key` |
+//! | P33, P34 | readers share a lock, and a writer that waits lets in no more of them | [`Access`], [`WriterMark`], `read.lua`, `acquire.lua`, `crate::runtime::acquire::read` |
 //! | P35 | a semaphore is numbered locks, of which one is enough | `crate::runtime::acquire::several` |
 //! | P36 | a leader's value contains its token, and is replaced for a larger one | [`leader_label`], [`read_leader`], `crate::runtime::acquire` |
 //! | P12, P13 | fencing tokens in the same round trip, from clocks that agree | [`FencingToken`], [`proposing_clock`], [`Round::stale_token`], `acquire.lua` |

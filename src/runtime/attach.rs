@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::acquire::key::{Deadline, Released};
+use super::acquire::slot::Released;
 use super::acquire::uncollected::UncollectedLease;
-use super::acquire::wait::Place;
+use super::acquire::waiter::Place;
 use super::acquire::{AcquireFailure, AcquireParams};
 use super::extend::{ExtendFailure, extend};
 use super::held_lease::Tenure;
@@ -54,7 +54,8 @@ pub(crate) async fn attach(
             }
             // Its caller polled when too little was left: what is stored may be attached anew.
             Err(AcquireFailure::NotPolled) => {}
-            Err(failure) => return Err(not_attached(&failure)),
+            Err(AcquireFailure::ShutDown) => return Err(ExtendFailure::ShutDown),
+            Err(_) => return Err(ExtendFailure::LeaseLost(None)),
         }
     }
 }
@@ -69,15 +70,9 @@ async fn carry_out(
 ) {
     let resource = Resource::copies_of(detached.value.as_bytes());
     let line = Arc::new(AcquireParams { resource, ..AcquireParams::clone(&params) });
-    let turn = async {
-        let mut place = Place::in_line(&shared, &line, false, Deadline::begin(None, &*shared.clock))?;
-        place.wait_for_turn().await.map(|()| place)
-    };
-    let place = match turn.await {
-        Ok(place) => place,
-        Err(failure) => return drop(result.send(Err(not_attached(&failure)))),
-    };
-    let held = match shared.keys.share_value(&params.resource, &detached.value) {
+    let mut place = Place::join(&shared, &line, false);
+    place.wait_for_turn().await;
+    let held = match shared.slots.share_value(&params.resource, &detached.value) {
         Ok(held) => held,
         Err(Released) => return drop(result.send(Err(ExtendFailure::LeaseLost(None)))),
     };
@@ -108,10 +103,10 @@ async fn send(
     let lease = Lease::from_won(&mut in_flight.round, params.terms, shared.clock.now());
     let held = lease.map(|lease| {
         let lease = lease.add_release_targets(shared.all_instances());
-        let held = shared.hold(Arc::downgrade(&shared) as _, lease, (asked, detached.token), &params.holder);
+        let held = shared.hold(lease, (asked, detached.token), &params.holder);
         held.keep_keys(); // unless it is collected others may have it (P32)
         held.never_hand_over(); // its copies would share it with another caller, under an older token
-        shared.keys.put_held(&held);
+        shared.slots.put_held(&held);
         held
     });
     let outcome = match &held {
@@ -121,14 +116,6 @@ async fn send(
     let _ = result.send(outcome);
     drop(place); // the next copy joins
     in_flight.finish(|round| held.iter().for_each(|held| held.note_replies(round))).await; // P20
-}
-
-fn not_attached(failure: &AcquireFailure) -> ExtendFailure {
-    match failure {
-        AcquireFailure::ShutDown => ExtendFailure::ShutDown,
-        AcquireFailure::RuntimeEnded => ExtendFailure::RuntimeEnded,
-        _ => ExtendFailure::LeaseLost(None),
-    }
 }
 
 /// It is lost if no quorum can have it; else too few have answered.

@@ -4,6 +4,7 @@
 //! one that makes the quorum, and the last of all. A refusal wakes it, and so does each reply after that: by them it shows how
 //! long a silent instance is waited for (P31). So does a repair, which says that the key was missing (P20).
 
+use std::mem::take;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 
@@ -12,7 +13,7 @@ use crate::instance::TakesReplies;
 use crate::protocol::{InstanceId, InstanceSet, Quorum, Reply, Round};
 
 /// The ballot of a round.
-pub(crate) struct Ballot {
+pub(super) struct Ballot {
     quorum: Quorum,
     state: Mutex<State>,
 }
@@ -27,6 +28,8 @@ struct State {
     /// Whether each further reply wakes the round.
     wakes_for_each: bool,
     waker: Option<Waker>,
+    /// What takes the replies of these instances instead.
+    successor: Option<(InstanceSet, Arc<dyn TakesReplies>)>,
 }
 
 impl Ballot {
@@ -39,6 +42,7 @@ impl Ballot {
             others: quorum.instances().saturating_sub(targets.len()),
             wakes_for_each: false,
             waker: None,
+            successor: None,
         };
         Arc::new(Self { quorum, state: Mutex::new(state) })
     }
@@ -60,21 +64,20 @@ impl Ballot {
         any
     }
 
-    /// Puts a reply in. Gives whom to wake, if the round may be decided.
-    pub(super) fn put(&self, id: InstanceId, reply: Reply) -> Option<Waker> {
-        let mut state = self.lock();
-        if !state.outstanding.contains(id) {
-            return None;
-        }
-        state.outstanding.remove(id);
-        let wakes = state.count(&reply, self.quorum);
-        state.came.push((id, reply));
-        if wakes { state.waker.take() } else { None }
-    }
-
     /// The instances whose replies are still to come in here.
     pub(super) fn outstanding(&self) -> InstanceSet {
-        self.lock().outstanding
+        self.lock().outstanding()
+    }
+
+    /// Leaves the replies of these instances to `successor`. Called once.
+    pub(super) fn leave_to(&self, instances: InstanceSet, successor: Arc<dyn TakesReplies>) {
+        let mut state = self.lock();
+        let (left, came) = take(&mut state.came).into_iter().partition(|(id, _)| instances.contains(*id));
+        state.came = came;
+        state.successor = Some((instances, Arc::clone(&successor)));
+        drop(state);
+        let left: Vec<(InstanceId, Reply)> = left;
+        left.into_iter().for_each(|(id, reply)| Arc::clone(&successor).take(id, 0, reply));
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -83,12 +86,33 @@ impl Ballot {
 }
 
 impl TakesReplies for Ballot {
-    fn take(self: Arc<Self>, id: InstanceId, _: usize, reply: Reply) {
-        self.put(id, reply).into_iter().for_each(Waker::wake);
+    fn take(self: Arc<Self>, id: InstanceId, number: usize, reply: Reply) {
+        let mut state = self.lock();
+        if !state.outstanding.contains(id) {
+            return;
+        }
+        state.outstanding.remove(id);
+        if let Some((instances, successor)) = &state.successor
+            && instances.contains(id)
+        {
+            let successor = Arc::clone(successor);
+            drop(state);
+            return successor.take(id, number, reply);
+        }
+        let wakes = state.count(&reply, self.quorum);
+        state.came.push((id, reply));
+        let waker = if wakes { state.waker.take() } else { None };
+        drop(state);
+        waker.into_iter().for_each(Waker::wake);
     }
 }
 
 impl State {
+    fn outstanding(&self) -> InstanceSet {
+        let left = self.successor.as_ref().map(|(instances, _)| *instances);
+        self.outstanding.without(left.unwrap_or_default())
+    }
+
     /// Counts a reply; whether the round is to be woken.
     fn count(&mut self, reply: &Reply, quorum: Quorum) -> bool {
         let is_granted = matches!(reply, Reply::Granted | Reply::Repaired);
@@ -96,7 +120,7 @@ impl State {
         self.others += usize::from(!is_granted);
         self.wakes_for_each |= matches!(reply, Reply::Refused(_)) || quorum.is_out_of_reach(self.others);
         let is_quorum = is_granted && self.grants == quorum.votes();
-        self.wakes_for_each || is_quorum || self.outstanding.is_empty() || matches!(reply, Reply::Repaired)
+        self.wakes_for_each || is_quorum || self.outstanding().is_empty() || matches!(reply, Reply::Repaired)
     }
 }
 
@@ -151,5 +175,35 @@ mod tests {
         assert_eq!(wakes(&replies), [true; 5]);
         replies[0] = Reply::Repaired;
         assert_eq!(wakes(&replies), [true, false, true, false, true]);
+    }
+
+    /// What takes the place of a round.
+    #[derive(Default)]
+    struct Successor(Mutex<Vec<usize>>);
+
+    impl TakesReplies for Successor {
+        fn take(self: Arc<Self>, id: InstanceId, _: usize, _: Reply) {
+            self.0.lock().unwrap().push(id.index());
+        }
+    }
+
+    #[test]
+    fn what_is_left_to_a_successor_comes_there_once_and_however_early_it_came() {
+        let quorum = Quorum::majority(5).unwrap();
+        let ballot = Ballot::new(quorum, InstanceSet::first(5));
+        let mut round = Round::release(quorum, SystemClock.now());
+        let put = |index| Arc::clone(&ballot).take(InstanceId::new(index), 0, Reply::Granted);
+        put(0);
+        ballot.take_out(&mut round, &SystemClock, None);
+        put(1);
+        let (left, successor) = (ballot.outstanding().without(InstanceSet::first(4)), Arc::<Successor>::default());
+        ballot.leave_to(left.union(InstanceSet::first(2)), Arc::clone(&successor) as Arc<dyn TakesReplies>);
+        assert_eq!(ballot.outstanding().len(), 2);
+        for _ in 0..2 {
+            (0..5).for_each(put);
+        }
+        assert_eq!(*successor.0.lock().unwrap(), [1, 4]);
+        ballot.take_out(&mut round, &SystemClock, None);
+        assert_eq!(round.granted().iter().map(InstanceId::index).collect::<Vec<_>>(), [0, 2, 3]);
     }
 }

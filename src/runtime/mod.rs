@@ -4,6 +4,7 @@
 pub(crate) mod acquire;
 pub(crate) mod ask_all;
 pub(crate) mod attach;
+pub(crate) mod background_release;
 mod ballot;
 pub(crate) mod counters;
 pub(crate) mod extend;
@@ -13,8 +14,7 @@ pub(crate) mod keep;
 pub(crate) mod keep_alive;
 pub(crate) mod observed;
 pub(crate) mod order;
-pub(crate) mod parts;
-pub(crate) mod pending;
+mod pending_releases;
 pub(crate) mod release;
 mod shared;
 pub(crate) mod tasks;

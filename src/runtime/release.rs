@@ -27,13 +27,14 @@ pub(crate) fn release(
     held: &Arc<HeldLease>,
     targets: InstanceSet,
 ) -> impl Future<Output = ReleaseOutcome> + use<> {
+    let lease = shared.with_wakes(held.claim());
     let mut round = Round::release(shared.quorum, shared.clock.now());
     for id in shared.all_instances().without(targets).iter() {
         round.record(id, Reply::Refused(Refusal::default()), round.started_at());
     }
     let ballot = Ballot::new(shared.quorum, targets);
-    let wakes = shared.next_to_wake(&held.claim().resource);
-    shared.keys.release(held, wakes, targets, Some(Arc::clone(&ballot)));
+    shared.releaser.release(lease, targets, Some(Arc::clone(&ballot)));
+    shared.slots.let_go(held); // it is queued: what is asked next stands behind it
     let shared = Arc::clone(shared);
     async move {
         if shared.has_ended() {

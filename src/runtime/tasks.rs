@@ -80,25 +80,25 @@ where
 }
 
 /// What was gained for a caller that may not poll for long. Caller and client share it: either may take it.
-struct Offered<T> {
+pub(super) struct Offered<T> {
     gained: Mutex<Option<T>>,
     taken: Notify,
 }
 
 impl<T> Offered<T> {
-    const fn new(gained: T) -> Self {
+    pub(super) const fn new(gained: T) -> Self {
         Self { gained: Mutex::new(Some(gained)), taken: Notify::const_new() }
     }
 
     /// It, unless it was taken before.
-    fn take(&self) -> Option<T> {
+    pub(super) fn take(&self) -> Option<T> {
         let gained = self.gained.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.taken.notify_one();
         gained
     }
 
     /// Waits until it was taken.
-    async fn taken(&self) {
+    pub(super) async fn taken(&self) {
         self.taken.notified().await;
     }
 }

@@ -22,10 +22,10 @@ impl Shared {
             ("leases that are kept alive", scheduled),
             ("keys that are watched", watched),
             ("tries under way", self.attempts.under_way()),
-            ("locks with a holder or waiters", self.keys.count()),
+            ("locks with a holder or waiters", self.slots.count()),
             ("keys that are waited for", waited_for),
             ("requests that one connection has yet to answer", longest_queue.unwrap_or(0)),
-            ("pending releases", self.pending.counts().iter().sum()),
+            ("pending releases", self.releaser.pending().iter().sum()),
         ]
     }
 }

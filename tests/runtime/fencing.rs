@@ -5,7 +5,7 @@ use std::time::Duration;
 use redquorum::testing::{Cluster, Data, TestInstance};
 use redquorum::{AcquireError, Admission, FencingToken};
 
-use crate::support::{cluster_of, held, ms, secs, settle, timed};
+use crate::support::{cluster_of, held, ms, secs, timed};
 
 /// A token that a client could have proposed whose wall clock is ahead by so much.
 fn token_ahead_by(cluster: &Cluster, ahead: Duration) -> FencingToken {
@@ -43,7 +43,6 @@ async fn a_token_of_a_clock_that_is_ahead_costs_two_more_rounds_for_its_own_reso
     set_token(&cluster, "a", far.to_score());
     let (guard, took) = timed(held(&redlock, "a")).await;
     assert_eq!(took, ms(0), "a repeat waits for nobody");
-    settle().await; // those that nobody waits for
     assert_eq!(cluster.requests().acquire, 15, "the first repeat is told of it, plain commands are not");
     assert_eq!(guard.fencing_token(), far.next_grant());
     let other = held(&redlock, "b").await;
@@ -142,7 +141,6 @@ async fn a_stored_token_that_no_clock_can_have_made_is_as_if_there_were_none() {
         let first = if poison > 1.0 { 6 } else { 3 };
         for requests in [first, first + 3] {
             let guard = held(&redlock, "a").await;
-            settle().await; // those that nobody waits for
             assert_eq!(cluster.requests().acquire, requests, "{poison}");
             let stored = |instance: &TestInstance| instance.fencing_token("a") == Some(guard.fencing_token());
             assert!(cluster.instances().all(stored), "{poison}");

@@ -114,9 +114,9 @@ async fn an_answer_over_which_a_caller_panics_ends_no_renewals_and_no_releases()
     assert_eq!(cluster.keys(), ["a"]);
 }
 
-/// What listens to the events of a wait is foreign code.
+/// A wait is a task of the client; what listens to its events is not.
 #[tokio::test(start_paused = true)]
-async fn a_wait_at_whose_events_a_listener_panics_goes_on() {
+async fn a_wait_whose_task_panics_goes_on() {
     listen(Level::DEBUG);
     let (cluster, redlock) = renewing(3).await;
     let elsewhere = cluster.builder().connect().await.unwrap();
@@ -129,7 +129,7 @@ async fn a_wait_at_whose_events_a_listener_panics_goes_on() {
     sleep(ms(50)).await;
     panic_at("acquire round");
     sleep(secs(2)).await; // it asks, and panics
-    assert!(told().iter().any(|line| line.starts_with("what is called for a lock has panicked")));
+    assert!(told().iter().any(|line| line.starts_with("a task that waits for a lock has panicked")));
     drop(guard);
     let token = first.await.unwrap().fencing_token();
     let guard = second.await.unwrap();

@@ -10,7 +10,8 @@ use tracing::Level;
 use crate::events::{listen, told};
 use crate::support::{TIMEOUT, held, ms, renewing, settle};
 
-const WAITS: [&str; 8] = ["asks", "refused", "not granted", "won", "handed over", "announced", "wakes", "passed on"];
+const WAITS: [&str; 9] =
+    ["asks", "refused", "not granted", "won", "handed over", "announced", "wakes", "woken", "passed on"];
 
 /// What was told of waits, without what differs from run to run.
 fn told_of_waits() -> Vec<String> {
@@ -68,7 +69,7 @@ async fn a_wait_in_order_tells_who_has_it_and_that_it_was_woken() {
         told_of_waits(),
         [
             r#"asks resource="a" asks=1 why=First waiting_here=1"#,
-            r#"refused resource="a" by=a client on one refused_by=2 expires_in=None never_expires=false waiting_here=1 waiting_elsewhere=0"#,
+            r#"refused resource="a" by=a client on one refused_by=3 expires_in=None never_expires=false waiting_here=1 waiting_elsewhere=0"#,
             r#"announced key="a" heard=true"#,
         ]
     );
@@ -83,7 +84,12 @@ async fn a_wait_in_order_tells_who_has_it_and_that_it_was_woken() {
     let wakes = format!(r#"wakes the next key="a" next={} waiting_elsewhere=1"#, two.client_id());
     assert_eq!(
         told_of_waits(),
-        [wakes.as_str(), r#"asks resource="a" asks=2 why=Woken waiting_here=1"#, r#"won resource="a" asks=2 rounds=2"#,]
+        [
+            wakes.as_str(),
+            r#"woken key="a" over=["memory:0", "memory:1", "memory:2"]"#,
+            r#"asks resource="a" asks=2 why=Woken waiting_here=1"#,
+            r#"won resource="a" asks=2 rounds=2"#,
+        ]
     );
     drop(guard);
 }

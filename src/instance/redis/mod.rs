@@ -339,11 +339,19 @@ impl RedisInstance {
 
     /// Ends when the instance is connected and does not refuse this client for its settings, at once if it is.
     pub(crate) fn wait_accepted(&self) -> impl Future<Output = ()> + use<> {
+        self.wait_for(|connection| connection.refusal().is_none())
+    }
+
+    /// Ends when the instance is connected, at once if it is.
+    pub(crate) fn wait_connected(&self) -> impl Future<Output = ()> + use<> {
+        self.wait_for(|_| true)
+    }
+
+    fn wait_for(&self, fits: fn(&InstanceConnection) -> bool) -> impl Future<Output = ()> + use<> {
         let mut state = self.state.clone();
         async move {
-            let accepts =
-                |state: &ConnectionState| state.as_ref().is_ok_and(|connection| connection.refusal().is_none());
-            if state.wait_for(accepts).await.is_err() {
+            let fits = |state: &ConnectionState| state.as_ref().is_ok_and(|connection| fits(connection));
+            if state.wait_for(fits).await.is_err() {
                 pending().await // its task has ended, with the client or its runtime
             }
         }

@@ -1,19 +1,12 @@
-//! Acquires a lease: what is asked for, and why it was not won. A caller has a place in the line of its [key](key), which decides all.
+//! Acquires a lease: what is asked for, and why it was not won. Each wait is a task of the client, and so is each single try; those
+//! for one lock share a slot.
 
-mod asker;
 mod attempt;
-mod cx;
-pub(crate) mod key;
-pub(crate) mod keys;
-mod outage;
-mod permits;
-mod releases;
-mod retries;
 pub(crate) mod several;
-mod timer;
-mod turns;
+pub(crate) mod slot;
+pub(crate) mod try_acquire;
 pub(super) mod uncollected;
-pub(crate) mod wait;
+pub(crate) mod waiter;
 
 use std::io;
 use std::sync::Arc;

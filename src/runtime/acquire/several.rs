@@ -12,12 +12,13 @@ use std::time::Duration;
 
 use futures_util::future::{AbortHandle, abortable};
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::sync::oneshot;
 use tokio::task::yield_now;
 use tokio::time::sleep;
 
-use super::key::Deadline;
-use super::uncollected::UncollectedLease;
-use super::wait::{Place, try_acquire, wait};
+use super::try_acquire::try_acquire;
+use super::uncollected::WonLease;
+use super::waiter::{Deadline, Place, wait};
 use super::{AcquireFailure, AcquireParams};
 use crate::protocol::{ClientId, RetryDelay};
 use crate::random;
@@ -25,7 +26,7 @@ use crate::resource::Resource;
 use crate::runtime::ask_all::which_are_free;
 use crate::runtime::held_lease::Tenure;
 use crate::runtime::shared::Shared;
-use crate::runtime::tasks::{TrackedAttempt, run_and_offer};
+use crate::runtime::tasks::{TrackedAttempt, run_abort_on_drop};
 
 /// So many locks that other clients have are waited for at once: each waiter polls once a second.
 const AT_ONCE: usize = 4;
@@ -61,7 +62,7 @@ impl Several {
 
     /// Tries the free ones; none while a caller of this client waits.
     pub(crate) async fn try_acquire(&self, shared: &Arc<Shared>) -> Won<Tenure> {
-        if shared.keys.waiting(self.line()) > 0 {
+        if shared.slots.waiting(self.line()) > 0 {
             yield_now().await; // a caller that tries again and again must let others run
             return Err(AcquireFailure::WAITED_FOR);
         }
@@ -71,11 +72,11 @@ impl Several {
     /// Waits until one of them is won, the wait is over, or waiting longer cannot help.
     pub(crate) async fn acquire(self: &Arc<Self>, shared: &Arc<Shared>, limit: Option<Duration>) -> Won<Tenure> {
         let deadline = Deadline::begin(limit, &*shared.clock);
-        if shared.keys.waiting(self.line()) == 0 {
+        if shared.slots.waiting(self.line()) == 0 {
             match self.try_free(shared).await {
                 Err(failure) if !failure.is_of_others() && !failure.may_pass() => return Err(failure),
-                Err(failure) if deadline.has_passed(shared.clock.now()) => {
-                    return Err(deadline.failure(failure, shared.clock.now()));
+                Err(failure) if deadline.has_passed(&*shared.clock) => {
+                    return Err(deadline.failure(failure, &*shared.clock));
                 }
                 Err(_) => {}
                 won => return won,
@@ -83,18 +84,17 @@ impl Several {
         }
         loop {
             let candidate = Candidate::join(shared, self, deadline)?;
-            let won = async { run_and_offer(&shared.runtime, shared.instance_timeout, candidate.gain()).await? };
-            let won = deadline.while_driven(shared, won).await?;
-            match won.map(|(at, lease, _tracked)| (at, lease.collect(self.params(at)))) {
-                None | Some((_, Err(AcquireFailure::NotPolled))) => {} // it has missed its turn, and waits again
-                Some((at, collected)) => return collected.map(|tenure| (at, tenure)),
+            let won = async { run_abort_on_drop(&shared.runtime, |result| candidate.run(result)).await? };
+            let (index, won) = deadline.while_driven(shared, won).await?;
+            if let Some(collected) = won.collect(shared, self.params(index)) {
+                return collected.map(|tenure| (index, tenure));
             }
         }
     }
 
     /// One that no caller of this client uses; if other clients have that, each that is free.
     async fn try_free(&self, shared: &Arc<Shared>) -> Won<Tenure> {
-        let is_idle = |at: &usize| shared.keys.is_idle(&self.params(*at).resource, &*shared.clock);
+        let is_idle = |at: &usize| shared.slots.is_idle(&self.params(*at).resource, &*shared.clock);
         let mut open: Vec<usize> = self.in_order().filter(is_idle).collect();
         let Some(first) = open.first().copied() else { return Err(AcquireFailure::WAITED_FOR) };
         let mut last = match self.try_one(shared, first).await {
@@ -147,14 +147,22 @@ struct Candidate {
 impl Candidate {
     fn join(shared: &Arc<Shared>, several: &Arc<Several>, deadline: Deadline) -> Result<Self, AcquireFailure> {
         let tracked = TrackedAttempt::begin(&shared.attempts).ok_or(AcquireFailure::ShutDown)?;
-        let place = Place::in_line(shared, &several.line, true, deadline)?;
+        let place = Place::join(shared, &several.line, true);
         let (shared, several) = (Arc::clone(shared), Arc::clone(several));
         Ok(Self { place, shared, several, deadline, tracked })
     }
 
-    /// Which is won, and its lease. The next of the queue continues then.
-    async fn gain(mut self) -> Result<(usize, UncollectedLease, TrackedAttempt), AcquireFailure> {
-        self.place.wait_for_turn().await?;
+    async fn run(mut self, result: oneshot::Sender<Won<Arc<WonLease>>>) {
+        let gained = self.gain().await;
+        drop(self.place); // the next of the queue continues
+        let _ = result.send(gained); // if the caller is gone, the lease is let go here
+        drop(self.tracked);
+    }
+
+    async fn gain(&mut self) -> Won<Arc<WonLease>> {
+        self.deadline
+            .in_time(Duration::ZERO, &self.shared, self.place.wait_for_turn(), &AcquireFailure::WAITED_FOR)
+            .await?;
         let (mut waits, mut open) = (FuturesUnordered::new(), self.several.in_order().collect());
         // Those that other clients have, from the one that is waited for longest.
         let mut elsewhere: VecDeque<(usize, AbortHandle)> = VecDeque::new();
@@ -171,12 +179,11 @@ impl Candidate {
                 tokio::select! {
                     biased;
                     () = self.shared.attempts.closed() => return Err(AcquireFailure::ShutDown),
-                    Some((at, outcome)) = waits.next() => match outcome {
-                        Ok(Ok(Some(lease))) => return Ok((at, lease, self.tracked)),
-                        Ok(Err(failure)) => return Err(failure),
-                        Ok(Ok(None)) => open.push(at), // it was passed on before this was polled
-                        Err(_) => {} // it was aborted
-                    },
+                    Some((at, outcome)) = waits.next() => {
+                        if let Ok(outcome) = outcome {
+                            return outcome.map(|won| (at, won));
+                        } // else it was aborted
+                    }
                     () = &mut pause, if !open.is_empty() => break,
                 }
             }
@@ -190,7 +197,7 @@ impl Candidate {
     }
 
     fn is_held(&self, at: usize) -> bool {
-        self.shared.keys.is_held(&self.several.params(at).resource, &*self.shared.clock)
+        self.shared.slots.is_held(&self.several.params(at).resource, &*self.shared.clock)
     }
 
     /// Takes out of `open` what is waited for from now on: what this client has, one that is free, and some of the others, beside those

@@ -6,9 +6,10 @@ use super::{AcquireFailure, AcquireParams};
 use crate::runtime::extend::{ExtendFailure, extend};
 use crate::runtime::held_lease::{HeldLease, Tenure};
 use crate::runtime::shared::Shared;
+use crate::runtime::tasks::Offered;
 
 /// A lease that its caller has not collected yet; it counts as one guard. Dropped, that guard is (P22).
-pub(crate) struct UncollectedLease {
+pub(in crate::runtime) struct UncollectedLease {
     shared: Arc<Shared>,
     held: Arc<HeldLease>,
     is_collected: bool,
@@ -16,12 +17,16 @@ pub(crate) struct UncollectedLease {
 
 impl UncollectedLease {
     /// For a lease that has counted its guard already.
-    pub(crate) const fn new(shared: Arc<Shared>, held: Arc<HeldLease>) -> Self {
+    pub(in crate::runtime) const fn new(shared: Arc<Shared>, held: Arc<HeldLease>) -> Self {
         Self { shared, held, is_collected: false }
     }
 
+    pub(super) const fn held(&self) -> &Arc<HeldLease> {
+        &self.held
+    }
+
     /// The lease, for a caller that drops the guard itself from now on, if it has polled in time.
-    pub(crate) fn collect(mut self, params: &AcquireParams) -> Result<Tenure, AcquireFailure> {
+    pub(in crate::runtime) fn collect(mut self, params: &AcquireParams) -> Result<Tenure, AcquireFailure> {
         if self.shared.attempts.is_closed() {
             return Err(AcquireFailure::ShutDown);
         }
@@ -44,19 +49,31 @@ impl Drop for UncollectedLease {
     }
 }
 
-/// A lease that its caller may have now; `None` if it is lost. Nothing is sent, unless the holder of the caller has it already, and less
-/// is left of it than a guard must have (P2): then it is extended first.
-pub(super) async fn extended(
+/// A lease that was won for a caller that may not poll for long.
+pub(super) type WonLease = Offered<UncollectedLease>;
+
+impl WonLease {
+    /// The lease for its caller; `None` if that has missed its turn, and waits again.
+    pub(super) fn collect(&self, shared: &Shared, params: &AcquireParams) -> Option<Result<Tenure, AcquireFailure>> {
+        match self.take().map(|lease| lease.collect(params)) {
+            None if shared.attempts.is_closed() => Some(Err(AcquireFailure::ShutDown)),
+            None | Some(Err(AcquireFailure::NotPolled)) => None,
+            collected => collected,
+        }
+    }
+}
+
+/// One more guard of the lease that the holder has, past every queue; `None` if it has none. Nothing is sent, unless less
+/// is left of the lease than a guard must have (P2): then it is extended first.
+pub(super) async fn share(
     shared: &Arc<Shared>,
     params: &AcquireParams,
-    lease: UncollectedLease,
 ) -> Result<Option<UncollectedLease>, AcquireFailure> {
-    let held = &lease.held;
+    let Some(held) = shared.slots.share(params) else { return Ok(None) };
+    let lease = UncollectedLease::new(Arc::clone(shared), held);
+    let held = lease.held();
     if held.remaining(&*shared.clock) >= params.terms.min_remaining() {
         return Ok(Some(lease));
-    }
-    if params.holder.is_empty() {
-        return Ok(None);
     }
     let terms = held.terms().longer(params.terms); // an extend cannot shorten
     match extend(shared, held, None, terms).await {
@@ -66,11 +83,9 @@ pub(super) async fn extended(
     }
 }
 
-/// One more guard of the lease that the holder has, past every queue, for a caller that continues with it now; `None` if it has none, or that has ended in this moment.
+/// As [`share`], for a caller that continues with it now; `None` also if it has ended in this moment.
 pub(super) async fn share_now(shared: &Arc<Shared>, params: &AcquireParams) -> Result<Option<Tenure>, AcquireFailure> {
-    let Some(held) = shared.keys.share(params) else { return Ok(None) };
-    let lease = extended(shared, params, UncollectedLease::new(Arc::clone(shared), held)).await?;
-    match lease.map(|lease| lease.collect(params)) {
+    match share(shared, params).await?.map(|lease| lease.collect(params)) {
         None | Some(Err(AcquireFailure::NotPolled)) => Ok(None),
         Some(collected) => collected.map(Some),
     }

@@ -33,22 +33,19 @@ pub(crate) struct HeldLease {
     /// Its holder; empty if it may not be shared (P23).
     holder: Arc<str>,
     /// Releases what is left of it when it is lost.
-    client: Weak<dyn LeaseOwner>,
+    client: Weak<dyn AfterLoss>,
     counters: Arc<Counters>,
     /// Notified when the lease ends, when it is handed over (P24), and when one of several guards is dropped.
     changed: Notify,
 }
 
-/// What releases leases: the client that has them.
-pub(crate) trait LeaseOwner: Send + Sync {
+/// What handles a lease that was lost: the client that has it.
+pub(crate) trait AfterLoss: Send + Sync {
     /// The addresses of instances, for the log.
     fn addresses(&self, instances: InstanceSet) -> Vec<String>;
 
     /// Releases what is left of the lease, behind all that is in flight for it.
     fn release_after_loss(&self, held: &HeldLease);
-
-    /// Drops a guard that no caller has collected.
-    fn let_go_uncollected(&self, held: &Arc<HeldLease>);
 }
 
 /// What changes while a lease is held.
@@ -134,7 +131,7 @@ impl EndNotice<'_> {
     pub(crate) fn notify(self) {
         let Some((held, log)) = self.0 else { return };
         let (is_lost, client) = (held.state().is_lost(), held.client.upgrade());
-        if let Some(client) = client.clone().filter(|_| is_lost) {
+        if let Some(client) = client.as_ref().filter(|_| is_lost) {
             client.release_after_loss(held); // before the next attempt
         }
         held.changed.notify_waiters();
@@ -153,7 +150,7 @@ impl HeldLease {
         lease: Lease,
         (claim, token): (Arc<Claim>, FencingToken),
         holder: Arc<str>,
-        client: Weak<dyn LeaseOwner>,
+        client: Weak<dyn AfterLoss>,
         counters: Arc<Counters>,
     ) -> Self {
         let state = Mutex::new(HeldLeaseState::new(lease, claim, token));
@@ -433,6 +430,11 @@ impl HeldLease {
         };
         self.end(state, end.clone(), now).notify();
         Some(end)
+    }
+
+    /// Waits until it has ended.
+    pub(crate) async fn wait_for_end(&self, clock: &dyn Clock) -> LeaseEnd {
+        self.wait_on(|| self.remaining(clock), || self.ended(clock)).await
     }
 
     async fn wait_on(&self, remaining: impl Fn() -> Duration, ended: impl Fn() -> Option<LeaseEnd>) -> LeaseEnd {

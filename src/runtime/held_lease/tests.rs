@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{HeldLease, LeaseOwner};
+use super::{AfterLoss, HeldLease};
 use crate::clock::{Clock, SystemClock};
 use crate::instance::Claim;
 use crate::protocol::{FencingToken, InstanceId, InstanceSet, Lease, LeaseTerms, Quorum, Reply, Round, Value};
@@ -13,17 +13,20 @@ use crate::runtime::counters::Counters;
 #[derive(Debug)]
 struct NoClient;
 
-impl LeaseOwner for NoClient {
+impl AfterLoss for NoClient {
     fn addresses(&self, _instances: InstanceSet) -> Vec<String> {
         Vec::new()
     }
 
     fn release_after_loss(&self, _held: &HeldLease) {}
-
-    fn let_go_uncollected(&self, _held: &Arc<HeldLease>) {}
 }
 
-/// What so many instances have just granted for a ttl, whose loss is counted there.
+/// What so many instances have just granted for a ttl.
+pub(in crate::runtime) fn won(instances: usize, ttl: Duration) -> Arc<HeldLease> {
+    won_and_counted(instances, ttl, &Arc::default())
+}
+
+/// The same, whose loss is counted there.
 pub(in crate::runtime) fn won_and_counted(instances: usize, ttl: Duration, counters: &Arc<Counters>) -> Arc<HeldLease> {
     let (terms, now, token) = (LeaseTerms::new(ttl, 0).unwrap(), SystemClock.now(), FencingToken::propose(1, None));
     let mut round = Round::acquire(Quorum::majority(instances).unwrap(), terms, now);

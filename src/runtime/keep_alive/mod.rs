@@ -99,11 +99,13 @@ impl KeepAlive {
         send()
     }
 
-    /// Where what is left of a lease that is lost is to be released. No extend of it is sent after this.
-    pub(super) fn release_after_loss(&self, held: &HeldLease) -> Option<InstanceSet> {
+    /// What is left of a lease that is lost, and `send`s its release. No extend of it is sent behind that.
+    pub(super) fn release_after_loss(&self, held: &HeldLease, send: impl FnOnce(InstanceSet)) {
         let mut table = self.table.lock_send_order();
         table.remove(held);
-        held.release_after_loss()
+        if let Some(targets) = held.release_after_loss() {
+            send(targets);
+        }
     }
 
     /// Schedules the next renewal anew: after an extend by hand, or when a guard needs the

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -61,25 +61,19 @@ pub(super) struct LateWakes {
     pub(super) until: Instant,
 }
 
-/// What waits to be woken: it looks at its wait then. Called while no mutex is held.
-pub(crate) trait WaitsToBeWoken: Send + Sync + std::fmt::Debug {
-    /// Which of its waits it is, if it has several.
-    fn woken(self: Arc<Self>, wait: Option<u64>);
-}
-
 /// Over which instances a wait was woken.
 #[derive(Debug)]
 pub(super) struct Woken {
     ticket: AtomicU64,
     /// Those that the wait has not taken yet.
     over: Mutex<InstanceSet>,
-    waiter: (Weak<dyn WaitsToBeWoken>, Option<u64>),
+    pub(super) came: Notify,
 }
 
 impl Woken {
     /// Over none, so far, for the wait that begins now, with this ticket.
-    pub(super) fn new(ticket: u64, waiter: (Weak<dyn WaitsToBeWoken>, Option<u64>)) -> Self {
-        Self { ticket: AtomicU64::new(ticket), over: Mutex::default(), waiter }
+    pub(super) fn new(ticket: u64) -> Self {
+        Self { ticket: AtomicU64::new(ticket), over: Mutex::default(), came: Notify::new() }
     }
 
     /// When it began to wait. Each wake-up makes it larger by one: a wait that continues is a new one to the clients that woke it.
@@ -104,8 +98,7 @@ impl Woken {
         let mut noted = self.over();
         *noted = noted.union(over);
         drop(noted);
-        let (waiter, wait) = &self.waiter;
-        waiter.upgrade().into_iter().for_each(|waiter| waiter.woken(*wait));
+        self.came.notify_one();
     }
 
     fn over(&self) -> MutexGuard<'_, InstanceSet> {

@@ -6,7 +6,7 @@
 mod known;
 mod wait;
 
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -19,7 +19,6 @@ use crate::protocol::{Access, ClientId, Instant, Quorum, RetryDelay};
 use crate::resource::{Resource, display_name};
 use crate::runtime::tasks::ran_to_its_end;
 use crate::runtime::wait_events::TARGET;
-pub(crate) use known::WaitsToBeWoken;
 use known::{Parts, announced_key};
 pub(crate) use wait::Wait;
 
@@ -62,14 +61,8 @@ impl Order {
 
     /// Begins to wait, at `wall_us` of the clock by which tokens are proposed. `None` for waits that
     /// only poll.
-    pub(crate) fn wait(
-        &self,
-        (resource, access): (&Resource, Access),
-        quorum: Quorum,
-        wall_us: u64,
-        waiter: (Weak<dyn WaitsToBeWoken>, Option<u64>),
-    ) -> Option<Wait> {
-        Some(Wait::begin(&self.parts, (announced_key(resource)?, access), quorum, wall_us, waiter))
+    pub(crate) fn wait(&self, resource: &Resource, access: Access, quorum: Quorum, wall_us: u64) -> Option<Wait> {
+        Some(Wait::begin(&self.parts, (announced_key(resource)?, access), quorum, wall_us))
     }
 
     /// How many other clients are known to wait for this lock; `None` if they could not announce themselves.

@@ -1,16 +1,21 @@
 //! One wait for a lock that others have or wait for as well.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::known::{LateWakes, Parts, WaitsToBeWoken, Woken};
-use crate::instance::Wake;
+use futures_util::future::join_all;
+use tokio::time::sleep;
+
+use super::known::{LateWakes, Parts, Woken};
+use crate::instance::redis::RedisInstance;
+use crate::instance::{PublishFuture, Wake};
 use crate::protocol::{
     Access, ClientId, InstanceId, InstanceSet, Instant, Message, Quorum, Reply, RetryDelay, Round, RoundFailure,
     Waiter, reconnect_delay,
 };
 use crate::random;
-use crate::runtime::wait_events::AskReason;
+use crate::resource::display_name;
+use crate::runtime::wait_events::{AskReason, TARGET};
 
 /// The pause of a waiter that is announced to the holder: doubled with each, and cut by up to half at
 /// random (P27).
@@ -40,44 +45,15 @@ pub(crate) struct Wait {
     /// When it has announced itself last, and over which instances that came.
     asked: Option<(Instant, InstanceSet)>,
     has_won: bool,
-    pause: Option<Pause>,
-    /// How many pauses have begun.
-    pauses: u64,
-}
-
-/// A pause after an attempt that was lost (P27).
-#[derive(Debug)]
-struct Pause {
-    began: Instant,
-    failures: u32,
-    retry: RetryDelay,
-    /// Whether a client that has heard of it will wake it.
-    may_be_woken: bool,
-    /// Whether it leaves a mark, so that the last reader wakes it (P34).
-    is_marked: bool,
-    /// When the first key expires that refused it.
-    expiry: Option<Duration>,
-    /// Whether it leaves asking to another wait of its client, until it is the first of them.
-    is_behind: bool,
-    /// When it is over, and why then; `None` until it is known whether it was heard.
-    ends: Option<(Instant, AskReason)>,
-    /// Since it was woken over one instance: until when it waits for the others.
-    settles_at: Option<Instant>,
 }
 
 impl Wait {
-    /// Begins a wait at `wall_us` of the clock by which tokens are proposed. It is looked at when it is woken.
-    pub(super) fn begin(
-        parts: &Arc<Parts>,
-        (key, access): (&[u8], Access),
-        quorum: Quorum,
-        wall_us: u64,
-        waiter: (Weak<dyn WaitsToBeWoken>, Option<u64>),
-    ) -> Self {
-        let (woken, key) = (Arc::new(Woken::new(wall_us, waiter)), key.to_vec());
+    /// Begins a wait at `wall_us` of the clock by which tokens are proposed.
+    pub(super) fn begin(parts: &Arc<Parts>, (key, access): (&[u8], Access), quorum: Quorum, wall_us: u64) -> Self {
+        let (woken, key) = (Arc::new(Woken::new(wall_us)), key.to_vec());
         parts.known().waits.entry((key.clone(), access)).or_default().push(Arc::clone(&woken));
         let (parts, announced) = (Arc::clone(parts), Vec::new());
-        Self { parts, quorum, key, access, woken, announced, asked: None, has_won: false, pause: None, pauses: 0 }
+        Self { parts, quorum, key, access, woken, announced, asked: None, has_won: false }
     }
 
     /// Whether it asks, and is announced, for all of this client that wait for the same.
@@ -90,76 +66,55 @@ impl Wait {
         waits.and_then(|waits| waits.first()).is_none_or(|first| Arc::ptr_eq(first, &self.woken))
     }
 
-    /// Begins to pause until another attempt is worth sending after `lost`: until it is woken, or for a while (P27). Gives the number of
-    /// the pause, and what announces the wait, of which [`note_heard`](Self::note_heard) is to be told.
-    pub(crate) fn begin_pause(
-        &mut self,
-        lost: &Round,
-        failures: u32,
-        retry: RetryDelay,
-        now: Instant,
-    ) -> (u64, Vec<(InstanceId, Wake)>) {
-        self.pauses += 1;
-        let is_behind = !self.is_first();
+    /// Waits until another attempt is worth sending after `lost`: until it is woken, or for a while (P27). Returns why it is.
+    pub(crate) async fn pause(&mut self, lost: &Round, failures: u32, retry: RetryDelay) -> AskReason {
+        if !self.is_first() {
+            return self.until_first_or_woken().await;
+        }
+        let parts = Arc::clone(&self.parts);
+        let began = parts.clock.now();
+        let announced = self.announce(lost);
+        // P34: the last reader wakes the writer that has left its mark.
+        let is_marked = self.access == Access::Write && lost.shows_readers();
         // Where several want it, and none has it, no client wakes them.
-        let may_be_woken =
-            self.parts.hears(self.quorum) && !matches!(RoundFailure::of(lost), RoundFailure::SplitVote(_));
-        self.pause = Some(Pause {
-            began: now,
-            failures,
-            retry,
-            may_be_woken,
-            is_marked: self.access == Access::Write && lost.shows_readers(),
-            expiry: lost.refusals().filter_map(|refusal| refusal.expires_in).min(),
-            is_behind,
-            ends: None,
-            settles_at: None,
-        });
-        let announcement = if is_behind { Vec::new() } else { self.announcement(lost) };
-        (self.pauses, announcement)
+        let hears = parts.hears(self.quorum) && !matches!(RoundFailure::of(lost), RoundFailure::SplitVote(_));
+        let expiry = lost.refusals().filter_map(|refusal| refusal.expires_in).min();
+        let is_refused = lost.refusals().next().is_some();
+        let asks_again = async {
+            let is_heard = join_all(announced).await.contains(&true) || is_marked;
+            if is_refused {
+                tracing::debug!(target: TARGET, key = display_name(&self.key), heard = is_heard, "announced");
+            }
+            let pause = if hears && is_heard {
+                reconnect_delay(failures, FIRST_PAUSE, LONGEST_PAUSE, random::spread())
+            } else {
+                retry.after(failures, random::spread())
+            };
+            let spread = RetryDelay::new(Duration::ZERO, EXPIRY_SPREAD).next(random::spread());
+            let (pause, why) = match expiry.filter(|expiry| *expiry <= pause) {
+                Some(expiry) => (expiry.saturating_add(spread), AskReason::Expired),
+                None => (pause, AskReason::Pause),
+            };
+            sleep(pause.saturating_sub(parts.clock.now().saturating_since(began))).await;
+            why
+        };
+        let why = tokio::select! {
+            biased;
+            () = self.enough_woken() => AskReason::Woken,
+            why = asks_again => why,
+        };
+        if self.take_woken() { AskReason::Woken } else { why }
     }
 
-    /// Whether another client has heard of it in this pause: it decides how long that is.
-    pub(crate) fn note_heard(&mut self, pause: u64, is_heard: bool) {
-        let Some(paused) = self.pause.as_mut().filter(|paused| pause == self.pauses && !paused.is_behind) else {
-            return;
-        };
-        let length = if paused.may_be_woken && (is_heard || paused.is_marked) {
-            reconnect_delay(paused.failures, FIRST_PAUSE, LONGEST_PAUSE, random::spread())
-        } else {
-            paused.retry.after(paused.failures, random::spread())
-        };
-        let spread = RetryDelay::new(Duration::ZERO, EXPIRY_SPREAD).next(random::spread());
-        let (length, why) = match paused.expiry.filter(|expiry| *expiry <= length) {
-            Some(expiry) => (expiry.saturating_add(spread), AskReason::Expired),
-            None => (length, AskReason::Pause),
-        };
-        paused.ends = Some((paused.began.saturating_add(length), why));
-    }
-
-    /// Why the pause is over, if it is.
-    pub(crate) fn end_of_pause(&mut self, now: Instant) -> Option<AskReason> {
-        let woken = self.woken.count();
-        let settle = self.parts.instance_timeout / SETTLE_DIVISOR;
-        let is_first = self.is_first();
-        let pause = self.pause.as_mut()?;
-        let settles_at = (woken > 0).then(|| *pause.settles_at.get_or_insert(now.saturating_add(settle)));
-        let is_woken = woken >= self.quorum.votes() || settles_at.is_some_and(|at| now >= at);
-        let ended = pause.ends.filter(|(at, _)| now >= *at).map(|(_, why)| why);
-        let why = match ended.or_else(|| is_woken.then_some(AskReason::Woken)) {
-            Some(why) => why,
-            // A reader behind the first of its client asks nothing: it is woken with it, or behind it, when that reads.
-            None if pause.is_behind && woken == 0 && is_first => AskReason::Line,
-            None => return None,
-        };
-        self.pause = None;
-        Some(if self.take_woken() { AskReason::Woken } else { why })
-    }
-
-    /// When the pause may be over, whatever comes.
-    pub(crate) fn due(&self) -> Option<Instant> {
-        let pause = self.pause.as_ref()?;
-        pause.ends.map(|(at, _)| at).into_iter().chain(pause.settles_at).min()
+    /// A reader behind the first of its client asks nothing: it is woken with it, or behind it, when that reads.
+    async fn until_first_or_woken(&mut self) -> AskReason {
+        while self.woken.count() == 0 && !self.is_first() {
+            self.woken.came.notified().await;
+        }
+        if self.woken.count() > 0 {
+            self.enough_woken().await;
+        }
+        if self.take_woken() { AskReason::Woken } else { AskReason::Line }
     }
 
     /// It has the lock, and wakes the known waiters. The other readers of its client are as if they were woken over all instances.
@@ -184,20 +139,41 @@ impl Wait {
         self.parts.grew.notify_one();
     }
 
+    /// Returns once it was woken over a quorum of instances, or a little after the first of them.
+    async fn enough_woken(&self) {
+        let settle = self.parts.instance_timeout / SETTLE_DIVISOR;
+        loop {
+            let count = self.woken.count();
+            if count >= self.quorum.votes() {
+                return;
+            }
+            if count == 0 {
+                self.woken.came.notified().await;
+                continue;
+            }
+            tokio::select! {
+                biased;
+                () = sleep(settle) => return,
+                () = self.woken.came.notified() => {}
+            }
+        }
+    }
+
     /// Whether it was woken, which the next attempt answers.
     fn take_woken(&mut self) -> bool {
         let over = self.woken.take();
         if over.is_empty() {
             return false;
         }
+        tracing::debug!(target: TARGET, key = display_name(&self.key), over = ?RedisInstance::addresses(&self.parts.instances, over), "woken");
         self.announced.clear();
         self.asked = Some((self.parts.clock.now(), over));
         true
     }
 
-    /// What announces this client to the client that has the lock (P25). What is left of its own attempts is released or expires, and wakes
+    /// Announces this client to the client that has the lock (P25). What is left of its own attempts is released or expires, and wakes
     /// no client.
-    fn announcement(&mut self, round: &Round) -> Vec<(InstanceId, Wake)> {
+    fn announce(&mut self, round: &Round) -> Vec<PublishFuture> {
         let message = Message::Waiting { waiter: self.waiter(), forwarded: false, key: self.key.clone() };
         let Some(message) = message.to_wire() else { return Vec::new() };
         let rivals = round.answers().filter_map(|(id, answer)| {
@@ -205,11 +181,15 @@ impl Wait {
             Some((id, ClientId::of_value(refusal.value.as_deref()?).filter(|to| *to != self.parts.client)?))
         });
         let rivals: Vec<_> = rivals.take(ANNOUNCED_OVER).collect();
-        let announcement = rivals.iter().map(|(id, to)| (*id, Wake { to: *to, message: message.clone() })).collect();
+        let published = rivals.iter().filter_map(|(id, to)| {
+            let wake = Wake { to: *to, message: message.clone() };
+            Some(self.parts.instances.get(id.index())?.publish(wake))
+        });
+        let published = published.collect();
         if !rivals.is_empty() {
             self.announced = rivals;
         }
-        announcement
+        published
     }
 
     /// What it is to other clients.
