@@ -54,23 +54,9 @@ macro_rules! settings {
 }
 
 settings! {
-    namespace: text,
-    username: text,
-    password: secret,
-    password_file: path,
-    tls_ca: path,
-    tls_cert: path,
-    tls_key: path,
-    ttl: time,
-    max_ttl: time,
-    quarantine: time,
-    instance_timeout: time,
-    connect_timeout: time,
-    quorum: number,
-    admission: flag,
-    renew: flag,
-    max_hold: time,
-    label: text,
+    namespace: text, username: text, password: secret, password_file: path, tls_ca: path, tls_cert: path, tls_key: path,
+    ttl: time, max_ttl: time, quarantine: time, instance_timeout: time, connect_timeout: time, quorum: number,
+    admission: flag, renew: flag, max_hold: time, label: text,
 }
 
 /// Variables behind `REDQUORUM_` that are no settings, and no misspelt ones: the file, those that `redquorum run` gives its command, and those
