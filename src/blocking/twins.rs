@@ -201,7 +201,7 @@ impl Observer {
     /// Waits for the next leader, for `limit` at most; `None` if there was none.
     #[must_use]
     pub fn next_within(&mut self, limit: Duration) -> Option<Leader> {
-        self.inner.check_process().ok()?;
+        self.inner.shared.check_process().ok()?;
         self.client.wait(async { timeout(limit, self.inner.next()).await.ok() })
     }
 }
@@ -212,7 +212,7 @@ impl Iterator for Observer {
     type Item = Leader;
 
     fn next(&mut self) -> Option<Leader> {
-        self.inner.check_process().ok()?;
+        self.inner.shared.check_process().ok()?;
         Some(self.client.wait(self.inner.next()))
     }
 }
