@@ -78,7 +78,7 @@ pub struct Leader {
 
 /// Sees one leader after the other. Made by [`Election::observe`].
 pub struct Observer {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     resource: Resource,
     interval: Duration,
     changes: watch::Receiver<()>,
@@ -233,13 +233,6 @@ impl Observer {
                 () = with_timers(&self.shared.runtime, async { sleep(self.interval).await }) => {}
             }
         }
-    }
-}
-
-#[cfg(feature = "blocking")]
-impl Observer {
-    pub(crate) fn check_process(&self) -> Result<(), crate::process::Forked> {
-        self.shared.check_process()
     }
 }
 

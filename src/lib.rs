@@ -232,6 +232,13 @@ struct Readme;
 /// # Ok(()) }
 /// ```
 ///
+/// ```compile_fail
+/// #![deny(unused_must_use)]
+/// # fn f(redlock: redquorum::blocking::Redlock) -> Result<(), Box<dyn std::error::Error>> {
+/// redlock.lock("job:nightly").run(|_lease| std::fs::remove_file("/tmp/report"))?;
+/// # Ok(()) }
+/// ```
+///
 /// Work without an error of its own is no warning, and neither are two question marks:
 ///
 /// ```no_run

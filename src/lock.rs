@@ -342,14 +342,13 @@ impl Lock {
         W: FnOnce(LeaseView) -> F,
         F: Future,
     {
-        let lock = self.clone();
+        let acquired = self.try_acquire();
         async move {
-            let guard = match lock.try_acquire().await {
-                Ok(guard) => guard,
-                Err(AcquireError::Contended(_)) => return Ok(None),
-                Err(error) => return Err(error.into()),
-            };
-            run_while_held(guard, work).await.map(Some)
+            match acquired.await {
+                Ok(guard) => run_while_held(guard, work).await.map(Some),
+                Err(AcquireError::Contended(_)) => Ok(None),
+                Err(error) => Err(error.into()),
+            }
         }
     }
 

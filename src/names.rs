@@ -56,22 +56,10 @@ macro_rules! named_by_bytes {
     )*};
 }
 
-named_by_bytes!(
-    [] &str,
-    [] &&str,
-    [] String,
-    [] &String,
-    [] Box<str>,
-    [] Arc<str>,
-    [] Cow<'_, str>,
-    [] &[u8],
-    [] Vec<u8>,
-    [] &Vec<u8>,
-    [] Box<[u8]>,
-    [] Arc<[u8]>,
-    [] Cow<'_, [u8]>,
-    [const N: usize] &[u8; N],
-);
+named_by_bytes! {
+    [] &str, [] &&str, [] String, [] &String, [] Box<str>, [] Arc<str>, [] Cow<'_, str>,
+    [] &[u8], [] Vec<u8>, [] &Vec<u8>, [] Box<[u8]>, [] Arc<[u8]>, [] Cow<'_, [u8]>, [const N: usize] &[u8; N],
+}
 
 impl<const N: usize> From<[u8; N]> for ResourceName {
     fn from(name: [u8; N]) -> Self {

@@ -33,12 +33,7 @@ const METRICS: &[(Kind, &str, Unit, &str)] = &[
     (Gauge, "redquorum_instance_quarantine_seconds", Unit::Seconds, "How long its quarantine still lasts"),
     (Gauge, "redquorum_instance_round_trip_seconds", Unit::Seconds, "Round trip of its last answer"),
     (Gauge, "redquorum_instance_tokens", Unit::Count, "Fencing tokens that it keeps"),
-    (
-        Gauge,
-        "redquorum_instance_floor_lag_seconds",
-        Unit::Seconds,
-        "How far the largest forgotten token is behind its clock",
-    ),
+    (Gauge, "redquorum_instance_floor_lag_seconds", Unit::Seconds, "Its clock minus its largest forgotten token"),
     (Gauge, "redquorum_instance_clock_steps", Unit::Count, "Steps of its clock"),
     (Counter, "redquorum_instance_connections_total", Unit::Count, "Connections made to it"),
     (Counter, "redquorum_instance_commands_total", Unit::Count, "Commands sent to it"),
@@ -49,7 +44,7 @@ const METRICS: &[(Kind, &str, Unit, &str)] = &[
 /// Records what is now, and what was sent to each instance since the last time.
 pub(crate) fn record(shared: &Shared) {
     describe();
-    shared.counters.record(&AcquireError::FAILURES);
+    shared.counters.record(&AcquireError::FAILURES.split(' ').collect::<Vec<_>>());
     let now = stats(shared);
     metrics::gauge!("redquorum_held").set(now.held as f64);
     metrics::gauge!("redquorum_read").set(now.read as f64);
@@ -94,11 +89,8 @@ fn record_instance(shared: &Shared, index: usize, status: &InstanceStatus, pendi
     }
     const REPLIES: &str = "redquorum_instance_replies_total";
     for reply in ReplyKind::ALL {
-        metrics::counter!(REPLIES, "address" => address.to_owned(), "reply" => reply.name()).increment(rise(
-            REPLIES,
-            reply.name(),
-            counts.of(reply),
-        ));
+        let counter = metrics::counter!(REPLIES, "address" => address.to_owned(), "reply" => reply.name());
+        counter.increment(rise(REPLIES, reply.name(), counts.of(reply)));
     }
 }
 

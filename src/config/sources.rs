@@ -6,9 +6,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde_core::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+use serde_core::de::{Deserialize, Deserializer, Error};
 
-use super::address::{HIDDEN, without_password};
+use super::address::without_password;
 use super::build::default_label;
 use super::value::{Value, shown};
 use super::{Admission, Builder, Renewal};
@@ -33,7 +33,7 @@ macro_rules! settings {
                 Self { instances, $($name: self.$name.or(other.$name)),* }
             }
 
-            /// Each setting that is said, passwords included.
+            /// Each setting that is said, without passwords.
             fn shown(&self) -> [Option<String>; 18] {
                 let instances: Vec<String> = self.instances.iter().map(|address| without_password(address)).collect();
                 let instances = (!instances.is_empty()).then(|| instances.join(", "));
@@ -54,43 +54,15 @@ macro_rules! settings {
 }
 
 settings! {
-    namespace: text,
-    username: text,
-    password: text,
-    password_file: path,
-    tls_ca: path,
-    tls_cert: path,
-    tls_key: path,
-    ttl: time,
-    max_ttl: time,
-    quarantine: time,
-    instance_timeout: time,
-    connect_timeout: time,
-    quorum: number,
-    admission: flag,
-    renew: flag,
-    max_hold: time,
-    label: text,
+    namespace: text, username: text, password: secret, password_file: path, tls_ca: path, tls_cert: path, tls_key: path,
+    ttl: time, max_ttl: time, quarantine: time, instance_timeout: time, connect_timeout: time, quorum: number,
+    admission: flag, renew: flag, max_hold: time, label: text,
 }
 
-/// Variables that are no settings, and no misspelt ones: those that `redquorum run` gives its command, and those that scripts, tests and examples of this
-/// project take from the environment.
-const OF_OTHERS: [&str; 14] = [
-    "REDQUORUM_RESOURCE",
-    "REDQUORUM_FENCING_TOKEN",
-    "REDQUORUM_VALID_UNTIL",
-    "REDQUORUM_PERMIT",
-    "REDQUORUM_CLI_IMAGE",
-    "REDQUORUM_IMAGE",
-    "REDQUORUM_LOCAL_IMAGE",
-    "REDQUORUM_SERVER",
-    "REDQUORUM_SERVER_COMMAND",
-    "REDQUORUM_EXAMPLES",
-    "REDQUORUM_EXAMPLE_DATABASE",
-    "REDQUORUM_PLANTED_BUG",
-    "REDQUORUM_SEED",
-    FILE,
-];
+/// Variables behind `REDQUORUM_` that are no settings, and no misspelt ones: the file, those that `redquorum run` gives its command, and those
+/// that scripts, tests and examples of this project take from the environment.
+const OF_OTHERS: &str = "CONFIG RESOURCE FENCING_TOKEN VALID_UNTIL PERMIT CLI_IMAGE IMAGE LOCAL_IMAGE SERVER SERVER_COMMAND EXAMPLES \
+    EXAMPLE_DATABASE PLANTED_BUG SEED";
 
 /// Settings from outside of a program: what a TOML file and the variables `REDQUORUM_*` say. For [`Builder::config`].
 ///
@@ -196,32 +168,33 @@ impl Config {
     }
 
     fn of_variables(variables: impl Iterator<Item = (OsString, OsString)>) -> Result<Self, ConfigError> {
-        let all: BTreeMap<_, _> =
-            variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value))).collect();
-        let mut config = Self::default();
-        for (name, value) in all.into_iter().filter(|(name, _)| name.starts_with(PREFIX)) {
-            match KEYS.into_iter().find(|key| variable(key) == name) {
-                Some(_) if value.is_empty() => {} // it says nothing
-                Some(key) => {
-                    let taken = config.take(key, value.into());
-                    taken.map_err(|problem| ConfigError(format!("{name}: {problem}")))?;
-                }
-                None if is_of_others(&name) => {}
-                None => {
-                    let known = KEYS.map(variable).join(", ");
-                    return Err(ConfigError(format!("there is no setting {name}; there are {FILE}, {known}")));
-                }
-            }
-        }
-        config.with_one_password([variable("password"), variable("password_file")].each_ref().map(|name| &**name))
+        let said = variables.filter_map(|(name, value)| {
+            let name = name.into_string().ok().filter(|name| name.starts_with(PREFIX) && !is_of_others(name))?;
+            Some((name, (!value.is_empty()).then(|| value.into())))
+        });
+        let unknown = |name: &str| format!("{name}; there are {FILE}, {}", KEYS.map(variable).join(", "));
+        Self::said_by(said.collect(), variable, unknown)
     }
 
-    /// A place that says both leaves open which of the two counts.
-    fn with_one_password(self, [one, other]: [&str; 2]) -> Result<Self, ConfigError> {
-        if self.password.is_some() && self.password_file.is_some() {
+    /// What a source says in which settings have these names. The error is what to write instead; of an unknown name, which there are.
+    fn said_by(
+        source: BTreeMap<String, Option<Value>>,
+        name_of: fn(&str) -> String,
+        unknown: fn(&str) -> String,
+    ) -> Result<Self, ConfigError> {
+        let mut config = Self::default();
+        for (name, value) in source {
+            let key = KEYS.into_iter().find(|key| name_of(key) == name);
+            let key = key.ok_or_else(|| ConfigError(format!("there is no setting {}", unknown(&name))))?;
+            let taken = value.map_or(Ok(()), |value| config.take(key, value));
+            taken.map_err(|problem| ConfigError(format!("{name}: {problem}")))?;
+        }
+        // A source that says both leaves open which of the two counts.
+        if config.password.is_some() && config.password_file.is_some() {
+            let [one, other] = ["password", "password_file"].map(name_of);
             return Err(ConfigError(format!("{one} and {other} are both given: give one of them")));
         }
-        Ok(self)
+        Ok(config)
     }
 
     /// What a TOML file says. Paths in it count from the directory in which it is.
@@ -253,7 +226,12 @@ impl Config {
             let line = 1 + before.matches('\n').count();
             ConfigError(format!("line {line}: {}", error.message()))
         })?;
-        table.try_into().map_err(|error: toml::de::Error| ConfigError(error.message().to_owned()))
+        Self::of_keys(table.into_iter().map(|(key, value)| (key, Some(value))))
+    }
+
+    fn of_keys(said: impl Iterator<Item = (String, Option<toml::Value>)>) -> Result<Self, ConfigError> {
+        let unknown = |key: &str| format!("{key:?}; there are {}", KEYS.join(", "));
+        Self::said_by(said.map(|(key, value)| (key, value.map(Value::Typed))).collect(), str::to_owned, unknown)
     }
 
     /// What is said here, and for the rest what `other` says. A password and a file with one take the place of both.
@@ -298,9 +276,7 @@ impl Config {
     /// # Ok::<(), redquorum::ConfigError>(())
     /// ```
     pub fn settings(&self) -> impl Iterator<Item = (&'static str, String)> {
-        let hidden = |key, value| if key == "password" { HIDDEN.to_owned() } else { value };
-        let said = KEYS.into_iter().zip(self.shown());
-        said.filter_map(move |(key, value)| Some((key, hidden(key, value?))))
+        KEYS.into_iter().zip(self.shown()).filter_map(|(key, value)| Some((key, value?)))
     }
 }
 
@@ -310,7 +286,8 @@ fn variable(key: &str) -> String {
 
 fn is_of_others(name: &str) -> bool {
     // Kubernetes gives each pod such variables for each service, and one may be called `redquorum`.
-    OF_OTHERS.contains(&name) || ["_SERVICE_HOST", "_SERVICE_PORT", "_PORT"].iter().any(|part| name.contains(part))
+    OF_OTHERS.split(' ').any(|other| format!("{PREFIX}{other}") == name)
+        || ["_SERVICE_HOST", "_SERVICE_PORT", "_PORT"].iter().any(|part| name.contains(part))
 }
 
 /// As [`Config::settings`]: without passwords.
@@ -322,32 +299,9 @@ impl fmt::Debug for Config {
 
 impl<'de> Deserialize<'de> for Config {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(Settings)
-    }
-}
-
-struct Settings;
-
-impl<'de> Visitor<'de> for Settings {
-    type Value = Config;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("settings by name")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Config, A::Error> {
-        let mut config = Config::default();
-        while let Some(key) = entries.next_key::<String>()? {
-            if !KEYS.contains(&&*key) {
-                let known = KEYS.join(", ");
-                return Err(A::Error::custom(format!("there is no setting {key:?}; there are {known}")));
-            }
-            // Any value: an error of serde's own might repeat it.
-            let value: Option<toml::Value> = entries.next_value()?;
-            let taken = value.map_or(Ok(()), |value| config.take(&key, Value::Typed(value)));
-            taken.map_err(|problem| A::Error::custom(format!("{key}: {problem}")))?;
-        }
-        config.with_one_password(["password", "password_file"]).map_err(A::Error::custom)
+        // Values of any type: an error of serde's own might repeat one.
+        let said = BTreeMap::<String, Option<toml::Value>>::deserialize(deserializer)?;
+        Self::of_keys(said.into_iter()).map_err(D::Error::custom)
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
+use super::address::HIDDEN;
 use super::duration;
 
 /// Nothing of it is repeated in an error but what cannot be a secret: the setting that was meant may be another one.
@@ -26,6 +28,10 @@ impl Value {
             Self::Typed(_) => Err("it must be a text in quotes".to_owned()),
             Self::Bytes(_) => Err("it is no text; write it in UTF-8".to_owned()),
         }
+    }
+
+    pub(super) fn secret(self) -> Result<String, String> {
+        self.text()
     }
 
     pub(super) fn path(self) -> Result<PathBuf, String> {
@@ -52,28 +58,27 @@ impl Value {
     }
 
     pub(super) fn time(self) -> Result<Duration, String> {
-        match self.text() {
-            Ok(text) => duration::parse(&text),
-            Err(_) => {
-                Err("it must be a time in quotes; write \"500ms\", \"10s\", \"5m\", \"1h\" or \"1m30s\"".to_owned())
-            }
-        }
+        let problem =
+            |_| "it must be a time in quotes; write \"500ms\", \"10s\", \"5m\", \"1h\" or \"1m30s\"".to_owned();
+        self.text().map_err(problem).and_then(|text| duration::parse(&text))
     }
 
     pub(super) fn number(self) -> Result<usize, String> {
-        let number = match self {
-            Self::Typed(toml::Value::Integer(number)) => usize::try_from(number).ok(),
-            other => other.text().ok().and_then(|text| text.parse().ok()),
-        };
-        number.ok_or_else(|| "it must be a number, such as 2".to_owned())
+        self.parsed().ok_or_else(|| "it must be a number, such as 2".to_owned())
     }
 
     pub(super) fn flag(self) -> Result<bool, String> {
-        let flag = match self {
-            Self::Typed(toml::Value::Boolean(flag)) => Some(flag),
-            other => other.text().ok().and_then(|text| text.parse().ok()),
+        self.parsed().ok_or_else(|| "it must be true or false".to_owned())
+    }
+
+    /// Also of a text, as in variables.
+    fn parsed<T: FromStr>(self) -> Option<T> {
+        let text = match self {
+            Self::Typed(toml::Value::Integer(number)) => number.to_string(),
+            Self::Typed(toml::Value::Boolean(flag)) => flag.to_string(),
+            other => other.text().ok()?,
         };
-        flag.ok_or_else(|| "it must be true or false".to_owned())
+        text.parse().ok()
     }
 }
 
@@ -85,6 +90,10 @@ pub(super) mod shown {
 
     pub(in super::super) fn text(value: &impl ToString) -> String {
         value.to_string()
+    }
+
+    pub(in super::super) fn secret(_: &String) -> String {
+        super::HIDDEN.to_owned()
     }
 
     pub(in super::super) fn path(path: &impl AsRef<Path>) -> String {

@@ -153,23 +153,8 @@ impl AcquireError {
 
     /// Every [`kind`](Self::kind) but `contended`.
     #[cfg(feature = "metrics")]
-    pub(crate) const FAILURES: [&'static str; 15] = [
-        "split_vote",
-        "no_quorum",
-        "in_quarantine",
-        "too_slow",
-        "stale_token",
-        "queue_timeout",
-        "not_polled",
-        "stalled",
-        "clocks_apart",
-        "deadline_passed",
-        "bad_request",
-        "shut_down",
-        "runtime_ended",
-        "forked",
-        "no_randomness",
-    ];
+    pub(crate) const FAILURES: &str = "split_vote no_quorum in_quarantine too_slow stale_token queue_timeout not_polled stalled \
+        clocks_apart deadline_passed bad_request shut_down runtime_ended forked no_randomness";
 
     /// One word for logs and metrics, the same for every instance and lock: `contended`, `split_vote`, `no_quorum`, `in_quarantine`,
     /// `deadline_passed` or `bad_request`; of [`TryAgain`](Self::TryAgain) `too_slow`, `stale_token`, `queue_timeout`, `not_polled`,

@@ -29,7 +29,7 @@ pub struct HeldBy {
     pub resource: String,
     /// Who holds it, as far as the stored value shows; this client, if a caller of it waits for the lock.
     pub by: CurrentHolder,
-    /// How many instances refused; zero if it is held in this client, where nothing is sent.
+    /// On how many instances it is taken, as far as they answered; zero if it is held in this client, where nothing is sent.
     pub refused_by: usize,
     /// How many instances there are.
     pub instances: usize,
@@ -63,7 +63,7 @@ impl fmt::Display for HeldBy {
             }
             None if self.in_this_client => write!(f, "{resource:?} is waited for in this client")?,
             earliest => {
-                write!(f, "{resource:?} is held by {by} ({refused_by} of {instances} instances refused")?;
+                write!(f, "{resource:?} is held by {by} (taken on {refused_by} of {instances} instances")?;
                 earliest.map_or(Ok(()), |expiry| write!(f, ", the earliest key expires in {expiry:.1?}"))?;
                 if self.never_expires {
                     write!(f, ", and the key never expires: another program has stored it")?;

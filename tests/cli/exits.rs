@@ -218,7 +218,7 @@ fn a_shell_takes_the_completions_and_the_man_page_has_every_command() {
     assert!(man.contains(".TH redquorum") && man.contains(".TH redquorum-run"), "{man}");
 }
 
-/// Counter-example: all six ended with 75, "held by .. (1 of 5 instances refused)", and the command did not run.
+/// Counter-example: all six ended with 75, "held by .. (taken on 1 of 5 instances)", and the command did not run.
 #[test]
 fn of_six_that_try_at_once_beside_a_minority_that_is_down_one_runs_its_command() {
     let (fleet, dir) = (fleet_of(5), Dir::new());

@@ -98,11 +98,11 @@ fn beside_a_service_with_a_longer_max_ttl_everything_is_shown_as_it_is() {
         assert_eq!(checked.status.code(), Some(0), "{}", stdout(&checked));
         assert!(stdout(&checked).contains("a lock was acquired in"), "{}", stdout(&checked));
 
-        // With its own settings told, it is no more than refused, with both figures.
+        // With its own settings told, it does not fit, and why has both figures.
         let refused = output(&mut plain(&fleet, ["status", "--max-ttl", "10s"]));
         let shown = stdout(&refused);
         assert_eq!(refused.status.code(), Some(69), "{shown}");
-        assert!(shown.contains("refused") && !shown.contains("down"), "{shown}");
+        assert!(shown.contains("does not fit") && !shown.contains("refused") && !shown.contains("down"), "{shown}");
         assert!(shown.contains("30000 ms") && shown.contains("10000 ms"), "{shown}");
         let json = output(plain(&fleet, ["status", "--json"]).env("REDQUORUM_MAX_TTL", "10s"));
         let json: Value = serde_json::from_str(&stdout(&json)).unwrap();

@@ -98,10 +98,12 @@ fn what_is_wrong_is_named_with_what_to_write_and_without_what_may_be_secret() {
 
 #[test]
 fn a_variable_that_is_no_setting_is_refused_and_those_of_others_are_not() {
-    for name in
-        OF_OTHERS.into_iter().chain(["REDQUORUM_SERVICE_HOST", "REDQUORUM_PORT_6379_TCP", "REDQUORUMTTL", "TTL"])
+    for name in OF_OTHERS
+        .split(' ')
+        .map(|name| format!("{PREFIX}{name}"))
+        .chain(["REDQUORUM_SERVICE_HOST", "REDQUORUM_PORT_6379_TCP", "REDQUORUMTTL", "TTL"].map(str::to_owned))
     {
-        assert_eq!(of_variables(&[(name, "5s")]), Ok(Config::default()), "{name}");
+        assert_eq!(of_variables(&[(&*name, "5s")]), Ok(Config::default()), "{name}");
     }
     for name in [
         "REDQUORUM_MAXTTL",

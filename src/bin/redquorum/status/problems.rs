@@ -37,7 +37,7 @@ fn about_votes(seen: &InstanceStatus) -> Option<(bool, String)> {
                 },
             )
         }
-        (AdmissionStatus::Refused, Some(reason)) => (true, format!("refused with these settings: {reason}")),
+        (AdmissionStatus::Refused, Some(reason)) => (true, format!("it does not fit these settings: {reason}")),
         (AdmissionStatus::Unrecorded, _) => {
             let waits = "it waits for max_ttl from when a client wants a lock; new servers need not, see 'redquorum admission open'";
             (false, format!("it has no admission record, as when it is new, or after a restart or a flush; {waits}"))

@@ -128,12 +128,12 @@ impl Observed {
         self.seen.version.as_deref().or(asked)
     }
 
-    /// Whether it can be reached, and gives a client with these settings votes.
-    fn state(&self) -> &'static str {
+    /// Whether it can be reached, and gives a client with these settings votes: for programs, and in words.
+    fn state(&self) -> (&'static str, &'static str, Look) {
         match self.seen.admission {
-            _ if !self.seen.connected => "down",
-            AdmissionStatus::Refused => "refused",
-            _ => "up",
+            _ if !self.seen.connected => ("down", "down", Look::Bad),
+            AdmissionStatus::Refused => ("refused", "does not fit", Look::Bad),
+            _ => ("up", "up", Look::Good),
         }
     }
 
@@ -152,11 +152,12 @@ impl Observed {
             Some(false) => "replica",
             None => "-",
         };
+        let (_, state, look) = self.state();
         let details = self.details.as_ref();
         let plain = |text: Option<String>| (text.unwrap_or_else(|| "-".to_owned()), Look::Plain);
         vec![
             plain(Some(self.seen.address.clone())),
-            (self.state().to_owned(), if self.state() == "up" { Look::Good } else { Look::Bad }),
+            (state.to_owned(), look),
             plain(Some(role.to_owned())),
             plain(self.version().map(str::to_owned)),
             self.votes(),
@@ -178,7 +179,7 @@ impl Observed {
         json!({
             "address": self.seen.address,
             "connected": self.seen.connected,
-            "state": self.state(),
+            "state": self.state().0,
             "has_record": self.seen.max_ttl.is_some(),
             "max_ttl_ms": self.seen.max_ttl.map(|it| whole(it, 1000)),
             "is_master": self.is_master(),

@@ -8,50 +8,45 @@ use redis::{Cmd, Pipeline, Script};
 use crate::protocol::{FencingToken, ProcessIdentity, RecordOrigin};
 use crate::resource::{ADMISSION_KEY, FLOOR_KEY, NO_LOCK, TOKENS_KEY};
 
-/// Which script.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ScriptKind {
-    Acquire,
-    Extend,
-    Release,
-    Read,
-    WriteRecord,
-    ForgetTokens,
-    Rights,
+/// Says for each script once what it is called and where it is.
+macro_rules! scripts {
+    ($($(#[$doc:meta])* $kind:ident = $file:literal,)*) => {
+        /// Which script.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum ScriptKind {
+            $($(#[$doc])* $kind,)*
+        }
+
+        impl ScriptKind {
+            /// All of them in their order.
+            pub(crate) const ALL: [Self; [$($file),*].len()] = [$(Self::$kind),*];
+
+            /// In Lua.
+            pub(crate) fn text(self) -> &'static str {
+                match self {
+                    $(Self::$kind => include_str!($file),)*
+                }
+            }
+        }
+    };
+}
+
+scripts! {
+    Acquire = "acquire.lua",
+    Extend = "extend.lua",
+    Release = "release.lua",
+    Read = "read.lua",
+    WriteRecord = "write_record.lua",
+    ForgetTokens = "forget_tokens.lua",
+    Rights = "rights.lua",
     /// An operator says that no lock was held. It is loaded when it is called.
-    Open,
+    Open = "open.lua",
 }
 
 impl ScriptKind {
-    /// All of them in their order.
-    pub(crate) const ALL: [Self; 8] = [
-        Self::Acquire,
-        Self::Extend,
-        Self::Release,
-        Self::Read,
-        Self::WriteRecord,
-        Self::ForgetTokens,
-        Self::Rights,
-        Self::Open,
-    ];
-
-    /// In Lua.
-    pub(crate) fn text(self) -> &'static str {
-        match self {
-            Self::Acquire => include_str!("acquire.lua"),
-            Self::Extend => include_str!("extend.lua"),
-            Self::Release => include_str!("release.lua"),
-            Self::Read => include_str!("read.lua"),
-            Self::WriteRecord => include_str!("write_record.lua"),
-            Self::ForgetTokens => include_str!("forget_tokens.lua"),
-            Self::Rights => include_str!("rights.lua"),
-            Self::Open => include_str!("open.lua"),
-        }
-    }
-
     /// By which it is called.
     pub(crate) fn hash(self) -> &'static str {
-        static SCRIPTS: LazyLock<[Script; 8]> =
+        static SCRIPTS: LazyLock<[Script; ScriptKind::ALL.len()]> =
             LazyLock::new(|| ScriptKind::ALL.map(|script| Script::new(script.text())));
         SCRIPTS.get(self as usize).map(Script::get_hash).unwrap_or_default()
     }
