@@ -372,6 +372,7 @@ pub(super) enum Item<'a> {
     Truth(bool),
     /// So many items follow, or pairs of them.
     List(usize),
+    Set(usize),
     Map(usize),
     Push(usize),
 }
@@ -415,7 +416,8 @@ impl<'a> Items<'a> {
             (b'=', _) => Item::Text(text()?.get(4..)?), // its format comes first
             (b',', digits) => Item::Double(std::str::from_utf8(digits).ok()?.parse().ok()?),
             (b'#', b"t" | b"f") => Item::Truth(line == b"t"),
-            (b'*' | b'~', _) => Item::List(count()?),
+            (b'*', _) => Item::List(count()?),
+            (b'~', _) => Item::Set(count()?),
             (b'%', _) => Item::Map(count()?),
             (b'>', _) => Item::Push(count()?),
             _ => return None,
@@ -430,7 +432,7 @@ impl<'a> Items<'a> {
         let mut left = 1_usize;
         while left > 0 {
             let inner = match self.next()? {
-                Item::List(count) | Item::Push(count) => count,
+                Item::List(count) | Item::Set(count) | Item::Push(count) => count,
                 Item::Map(count) => count.saturating_mul(2),
                 _ => 0,
             };
@@ -456,7 +458,7 @@ fn decode(items: &mut Items<'_>) -> Option<Value> {
         Item::Text(text) => Value::BulkString(text.to_vec()),
         Item::Double(number) => Value::Double(number),
         Item::Truth(truth) => Value::Boolean(truth),
-        Item::List(count) => Value::Array(list(items, count)?),
+        Item::List(count) | Item::Set(count) => Value::Array(list(items, count)?),
         Item::Map(count) => {
             Value::Map((0..count).map(|_| Some((decode(items)?, decode(items)?))).collect::<Option<_>>()?)
         }

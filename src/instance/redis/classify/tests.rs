@@ -147,6 +147,7 @@ fn the_answers_of_the_scripts_are_read() {
     assert!(is_odd(&extended(-1, ":1\r\n")) && is_odd(&acquired(":2\r\n")) && is_odd(&acquired(":0\r\n")));
     assert_eq!((released(":1\r\n"), released(":0\r\n")), (Reply::Granted, Reply::Refused(Refusal::default())));
     assert!(is_odd(&released(":2\r\n")) && is_odd(&released("$7\r\ngranted\r\n")));
+    assert!(is_odd(&from_wire(Called::Release, "~1\r\n:1\r\n")), "a set is no list");
 
     for wire in
         ["*4\r\n$7\r\nrefused\r\n:900\r\n$1\r\nx\r\n$1\r\n1\r\n", "*4\r\n$7\r\nrefused\r\n:-1\r\n$-1\r\n$-1\r\n"]
