@@ -348,6 +348,17 @@ mod tests {
     }
 
     #[test]
+    fn an_instance_where_no_release_of_this_process_is_pending_says_only_why() {
+        let said = |releases, cause: Option<Cause>| {
+            let unreleased = Unreleased { address: "a:1".to_owned(), releases, cause: cause.map(Into::into) };
+            unreleased.to_string()
+        };
+        assert_eq!(said(0, Some(Cause::Forked)), format!("a:1: {}", Cause::Forked));
+        assert_eq!(said(2, None), "a:1 has 2 pending");
+        assert_eq!(said(2, Some(Cause::Busy)), format!("a:1 has 2 pending ({})", Cause::Busy));
+    }
+
+    #[test]
     fn only_what_may_succeed_later_is_retryable() {
         let reports = Vec::new;
         let later = [

@@ -52,8 +52,11 @@ pub struct Unreleased {
 
 impl fmt::Display for Unreleased {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} has {} pending", self.address, self.releases)?;
-        self.cause.as_ref().map_or(Ok(()), |cause| write!(f, " ({cause})"))
+        match (self.releases, &self.cause) {
+            (0, Some(cause)) => write!(f, "{}: {cause}", self.address), // they are another process's
+            (releases, None) => write!(f, "{} has {releases} pending", self.address),
+            (releases, Some(cause)) => write!(f, "{} has {releases} pending ({cause})", self.address),
+        }
     }
 }
 
