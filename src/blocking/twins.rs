@@ -40,7 +40,7 @@ macro_rules! twins {
         impl$(<$mode: Mode>)? $twin$(<$of>)? {
             $($settings!(inner);)?
             $(twins! { $how
-                #[doc = concat!("See [`", stringify!($twin::$name), "`](crate::", stringify!($twin::$name), ").")]
+                #[doc = concat!("See [`", stringify!($twin::$name), "`](crate::", stringify!($twin::$name), ").", twins!(@but $how))]
                 fn $name$(<$t>)?($($given)*) $(-> $result)?
             })*
         }
@@ -53,6 +53,11 @@ macro_rules! twins {
         $(#[$doc])*
         pub fn $name(self, $($arg: $of),*) -> $result { twins!(@$how self.$name($($arg),*)) }
     };
+    (@but work) => {
+        " But the work is not interrupted: if the lock was lost when it ends, what it returned is dropped, and \
+          [`RunError::Lost`](crate::RunError::Lost) says so."
+    };
+    (@but $how:ident) => { "" };
     (@at_once $it:ident.$name:ident$args:tt) => { $it.inner.$name$args };
     (@client $it:ident.$name:ident$args:tt) => { $it.with($it.inner.$name$args) };
     (@waits $it:ident.$name:ident$args:tt) => { $it.client.wait($it.inner.$name$args) };

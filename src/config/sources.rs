@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde_core::de::{Deserialize, Deserializer, Error};
+use serde_core::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 
 use super::address::without_password;
 use super::build::default_label;
@@ -173,28 +173,26 @@ impl Config {
             Some((name, (!value.is_empty()).then(|| value.into())))
         });
         let unknown = |name: &str| format!("{name}; there are {FILE}, {}", KEYS.map(variable).join(", "));
-        Self::said_by(said.collect(), variable, unknown)
+        let (sorted, mut config) = (BTreeMap::from_iter(said), Self::default());
+        for (name, value) in sorted {
+            config.put(key_of(&name, variable, unknown)?, &name, value)?;
+        }
+        config.with_one_password(variable)
     }
 
-    /// What a source says in which settings have these names. The error is what to write instead; of an unknown name, which there are.
-    fn said_by(
-        source: BTreeMap<String, Option<Value>>,
-        name_of: fn(&str) -> String,
-        unknown: fn(&str) -> String,
-    ) -> Result<Self, ConfigError> {
-        let mut config = Self::default();
-        for (name, value) in source {
-            let key = KEYS.into_iter().find(|key| name_of(key) == name);
-            let key = key.ok_or_else(|| ConfigError(format!("there is no setting {}", unknown(&name))))?;
-            let taken = value.map_or(Ok(()), |value| config.take(key, value));
-            taken.map_err(|problem| ConfigError(format!("{name}: {problem}")))?;
-        }
-        // A source that says both leaves open which of the two counts.
-        if config.password.is_some() && config.password_file.is_some() {
+    /// Takes what a source says of a setting, under its name there. The error is what to write instead.
+    fn put(&mut self, key: &str, name: &str, value: Option<Value>) -> Result<(), ConfigError> {
+        let taken = value.map_or(Ok(()), |value| self.take(key, value));
+        taken.map_err(|problem| ConfigError(format!("{name}: {problem}")))
+    }
+
+    /// A source that says both leaves open which of the two counts.
+    fn with_one_password(self, name_of: fn(&str) -> String) -> Result<Self, ConfigError> {
+        if self.password.is_some() && self.password_file.is_some() {
             let [one, other] = ["password", "password_file"].map(name_of);
             return Err(ConfigError(format!("{one} and {other} are both given: give one of them")));
         }
-        Ok(config)
+        Ok(self)
     }
 
     /// What a TOML file says. Paths in it count from the directory in which it is.
@@ -226,12 +224,11 @@ impl Config {
             let line = 1 + before.matches('\n').count();
             ConfigError(format!("line {line}: {}", error.message()))
         })?;
-        Self::of_keys(table.into_iter().map(|(key, value)| (key, Some(value))))
-    }
-
-    fn of_keys(said: impl Iterator<Item = (String, Option<toml::Value>)>) -> Result<Self, ConfigError> {
-        let unknown = |key: &str| format!("{key:?}; there are {}", KEYS.join(", "));
-        Self::said_by(said.map(|(key, value)| (key, value.map(Value::Typed))).collect(), str::to_owned, unknown)
+        let mut config = Self::default();
+        for (key, value) in table {
+            config.put(key_of(&key, str::to_owned, unknown_key)?, &key, Some(Value::Typed(value)))?;
+        }
+        config.with_one_password(str::to_owned)
     }
 
     /// What is said here, and for the rest what `other` says. A password and a file with one take the place of both.
@@ -280,6 +277,16 @@ impl Config {
     }
 }
 
+/// The setting that has this name in a source; an error says which there are.
+fn key_of(name: &str, name_of: fn(&str) -> String, unknown: fn(&str) -> String) -> Result<&'static str, ConfigError> {
+    let key = KEYS.into_iter().find(|key| name_of(key) == name);
+    key.ok_or_else(|| ConfigError(format!("there is no setting {}", unknown(name))))
+}
+
+fn unknown_key(key: &str) -> String {
+    format!("{key:?}; there are {}", KEYS.join(", "))
+}
+
 fn variable(key: &str) -> String {
     format!("{PREFIX}{}", key.to_uppercase())
 }
@@ -299,9 +306,29 @@ impl fmt::Debug for Config {
 
 impl<'de> Deserialize<'de> for Config {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // Values of any type: an error of serde's own might repeat one.
-        let said = BTreeMap::<String, Option<toml::Value>>::deserialize(deserializer)?;
-        Self::of_keys(said.into_iter()).map_err(D::Error::custom)
+        deserializer.deserialize_map(Settings)
+    }
+}
+
+/// One setting after the other, so that a format that can say where an error is says it.
+struct Settings;
+
+impl<'de> Visitor<'de> for Settings {
+    type Value = Config;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("settings by name")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut said: A) -> Result<Config, A::Error> {
+        let mut config = Config::default();
+        while let Some(name) = said.next_key::<String>()? {
+            let key = key_of(&name, str::to_owned, unknown_key).map_err(A::Error::custom)?;
+            // Any value: an error of serde's own might repeat it.
+            let value: Option<toml::Value> = said.next_value()?;
+            config.put(key, &name, value.map(Value::Typed)).map_err(A::Error::custom)?;
+        }
+        config.with_one_password(str::to_owned).map_err(A::Error::custom)
     }
 }
 

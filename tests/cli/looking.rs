@@ -102,7 +102,13 @@ fn beside_a_service_with_a_longer_max_ttl_everything_is_shown_as_it_is() {
         let refused = output(&mut plain(&fleet, ["status", "--max-ttl", "10s"]));
         let shown = stdout(&refused);
         assert_eq!(refused.status.code(), Some(69), "{shown}");
-        assert!(shown.contains("does not fit") && !shown.contains("refused") && !shown.contains("down"), "{shown}");
+        assert!(
+            shown.contains(" unfit ")
+                && shown.contains("does not fit")
+                && !shown.contains("refused")
+                && !shown.contains("down"),
+            "{shown}"
+        );
         assert!(shown.contains("30000 ms") && shown.contains("10000 ms"), "{shown}");
         let json = output(plain(&fleet, ["status", "--json"]).env("REDQUORUM_MAX_TTL", "10s"));
         let json: Value = serde_json::from_str(&stdout(&json)).unwrap();

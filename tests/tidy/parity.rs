@@ -83,7 +83,7 @@ pub(crate) fn check(files: &[File]) -> Vec<String> {
 fn a_function_without_a_twin_is_found() {
     let file = |path: &str, text: &str| File::new(path, text);
     let mut files: Vec<File> = WITH_TWINS.iter().map(|(path, _)| file(path, "")).collect();
-    files.push(file(TWIN, "twins! { impl S, S, [] { waits fn e() -> u32; } }"));
+    files.push(file(TWIN, "twins! { impl<M: Mode> S<M> has settings { fn e(&self) -> u32 = waits; } }"));
     assert_eq!(check(&files), Vec::<String>::new());
     files.retain(|file| !file.path.ends_with("src/semaphore.rs"));
     files.push(file(

@@ -292,6 +292,17 @@ fn it_is_a_part_of_other_configurations_also_where_all_values_are_texts() {
 }
 
 #[test]
+fn an_error_in_another_configuration_says_which_setting_and_where() {
+    let said = |text: &str| serde_json::from_str::<Config>(text).unwrap_err().to_string();
+    let bad = said("{\n \"quorum\": 2,\n \"ttl\": 5,\n \"label\": \"a\"\n}");
+    assert!(bad.starts_with("ttl: ") && bad.contains(" at line 3 "), "{bad}");
+    let twice = said("{ \"ttl\": 5, \"ttl\": \"5s\" }");
+    assert!(twice.starts_with("ttl: "), "{twice}");
+    let misspelt = said("{ \"max_tll\": { \"a\": null } }");
+    assert!(misspelt.starts_with("there is no setting \"max_tll\""), "{misspelt}");
+}
+
+#[test]
 fn nothing_shows_a_password() {
     let config = Config::from_toml("instances = ['u:secret@h', 'unix:///a?pass=secret']\npassword = 'secret'").unwrap();
     let shown = format!("{config:?} {:?}", Builder::default().config(config.clone()));

@@ -132,7 +132,7 @@ impl Observed {
     fn state(&self) -> (&'static str, &'static str, Look) {
         match self.seen.admission {
             _ if !self.seen.connected => ("down", "down", Look::Bad),
-            AdmissionStatus::Refused => ("refused", "does not fit", Look::Bad),
+            AdmissionStatus::Refused => ("refused", "unfit", Look::Bad),
             _ => ("up", "up", Look::Good),
         }
     }
