@@ -92,18 +92,20 @@ impl World {
             return None;
         }
         let judge = self.judge();
+        let standing = self.standing(&judge, later);
         self.excuse_everywhere(|server| {
-            let (of_former, of_later) = (grant_of(&judge, former, server)?, grant_of(&judge, later, server)?);
-            if of_former.command < of_later.command {
+            let of_former = grant_of(&judge, former, server)?;
+            let of_later = grant_of(&judge, later, server).filter(|of_later| of_former.command < of_later.command);
+            if let Some(of_later) = of_later {
                 return Some(self.excuses_forgotten_token(&judge, [of_former, of_later]));
             }
-            // It was won first, and its user has it still: both have the lock at once.
+            // The later was won first, and its user has it still: both have the lock at once. It rests on what it was extended on, too, and no
+            // more on what has run out.
             if !self.counts(&judge, former, of_former) {
                 return None;
             }
-            let votes = judge.votes(&later.value);
-            let before = |vote: &&Vote| vote.server == server && vote.grants() && vote.command < of_former.command;
-            let last = votes.iter().filter(before).max_by_key(|vote| vote.command)?;
+            let before = |vote: &&&Vote| vote.server == server && vote.command < of_former.command;
+            let last = standing.iter().filter(before).max_by_key(|vote| vote.command)?;
             Some(self.excuse_between(&judge, later, [last, of_former]))
         })
     }
