@@ -99,13 +99,17 @@ impl World {
             if let Some(of_later) = of_later {
                 return Some(self.excuses_forgotten_token(&judge, [of_former, of_later]));
             }
-            // The later was won first, and its user has it still: both have the lock at once. It rests on what it was extended on, too, and no
-            // more on what has run out.
+            // The later was won first, and its user has it still: both have the lock at once.
             if !self.counts(&judge, former, of_former) {
                 return None;
             }
-            let before = |vote: &&&Vote| vote.server == server && vote.command < of_former.command;
-            let last = standing.iter().filter(before).max_by_key(|vote| vote.command)?;
+            let votes = judge.votes(&later.value);
+            let before = |vote: &&Vote| vote.server == server && vote.grants() && vote.command < of_former.command;
+            let last = votes.iter().filter(before).max_by_key(|vote| vote.command)?;
+            // It was extended on others, and does not rest any more on what has run out here.
+            if !standing.is_empty() && !standing.iter().any(|vote| vote.server == server) {
+                return None;
+            }
             Some(self.excuse_between(&judge, later, [last, of_former]))
         })
     }
