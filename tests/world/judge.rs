@@ -535,12 +535,12 @@ impl Judge {
         }
         // One that knew its clock knows that it was stepped.
         let stepped = steps().next_back().filter(|stepped| step.at < stepped.at + least)?;
-        self.noticeable(stepped, step)
+        self.noticeable(stepped, step, least)
     }
 
     /// P17: if the client that asked has seen the clock of the server before it was stepped, and no other clock
     /// leaves room for doubt, by how much the step is larger than what else explains it. An answer that takes as long hides it.
-    fn noticeable(&self, stepped: &Accident, step: &Step) -> Option<Duration> {
+    fn noticeable(&self, stepped: &Accident, step: &Step, least: Duration) -> Option<Duration> {
         let asks = self.connections.get(usize::try_from(step.connection).ok()?)?;
         // A clock of its own that stood still looks the same, and so do several that were stepped at once (A2, A4).
         let hides = |accident: &&Accident| {
@@ -572,9 +572,10 @@ impl Judge {
         if self.accidents.iter().any(restarted) {
             return None;
         }
-        // What was set back since is gained no more.
+        // What was set back since is gained no more; and a step that is waited out by now was seen between the votes, by a probe.
         let since = |accident: &&Accident| {
-            accident.server == stepped.server && (sample.command..step.command).contains(&accident.command)
+            let is_between = (sample.command..step.command).contains(&accident.command);
+            accident.server == stepped.server && is_between && step.at < accident.at + least
         };
         let gained_us: i64 = self.accidents.iter().filter(since).map(|accident| accident.step_us).sum();
         let gained = Duration::from_micros(u64::try_from(gained_us).unwrap_or(0));
