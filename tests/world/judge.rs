@@ -572,10 +572,11 @@ impl Judge {
         if self.accidents.iter().any(restarted) {
             return None;
         }
-        // What was set back since is gained no more; and a step that is waited out by now was seen between the votes, by a probe.
+        // What was set back since is gained no more; and a step forward that is waited out by now hides nothing.
         let since = |accident: &&Accident| {
             let is_between = (sample.command..step.command).contains(&accident.command);
-            accident.server == stepped.server && is_between && step.at < accident.at + least
+            let counts = accident.step_us < 0 || step.at < accident.at + least;
+            accident.server == stepped.server && is_between && counts
         };
         let gained_us: i64 = self.accidents.iter().filter(since).map(|accident| accident.step_us).sum();
         let gained = Duration::from_micros(u64::try_from(gained_us).unwrap_or(0));
