@@ -92,7 +92,6 @@ impl World {
             return None;
         }
         let judge = self.judge();
-        let standing = self.standing(&judge, later);
         self.excuse_everywhere(|server| {
             let of_former = grant_of(&judge, former, server)?;
             let of_later = grant_of(&judge, later, server).filter(|of_later| of_former.command < of_later.command);
@@ -106,8 +105,9 @@ impl World {
             let votes = judge.votes(&later.value);
             let before = |vote: &&Vote| vote.server == server && vote.grants() && vote.command < of_former.command;
             let last = votes.iter().filter(before).max_by_key(|vote| vote.command)?;
-            // It was extended on others, and does not rest any more on what has run out here.
-            if !standing.is_empty() && !standing.iter().any(|vote| vote.server == server) {
+            // By then it did not rest on what had run out here, but on others, on which it was extended.
+            let stands = |vote: &Vote| vote.at < of_former.at && !has_run_out([vote, of_former]);
+            if !stands(last) && votes.iter().any(|vote| vote.grants() && stands(vote)) {
                 return None;
             }
             Some(self.excuse_between(&judge, later, [last, of_former]))
@@ -158,8 +158,7 @@ impl World {
         if has(|what| matches!(what, FaultKind::LoadNothing | FaultKind::Restore | FaultKind::Resynchronise)) {
             return Some(Excuse::OldCopyUnseen);
         }
-        let has_run_out = second.at + Duration::from_millis(2) >= first.at + first.ttl * 98 / 100;
-        (has_run_out && self.has_stood_still(hold.client, first)).then_some(Excuse::ClockStoodStill)
+        (has_run_out([first, second]) && self.has_stood_still(hold.client, first)).then_some(Excuse::ClockStoodStill)
     }
 
     /// Why a server may have voted for a smaller token.
@@ -217,6 +216,11 @@ impl World {
         let steps = history.marks.iter().filter(|mark| mark.what == FaultKind::StepBack).count();
         crate::chaos::LONGEST_STEP.saturating_mul(u32::try_from(steps).unwrap_or(u32::MAX))
     }
+}
+
+/// Whether what the first vote set had run out by the second, or may have.
+fn has_run_out([first, second]: [&Vote; 2]) -> bool {
+    second.at + Duration::from_millis(2) >= first.at + first.ttl * 98 / 100
 }
 
 /// The last vote of a server that granted a lock under its token.
