@@ -78,6 +78,7 @@ bench: servers ## compare with the least that a lock costs, and with another cra
 
 performance: servers ## measure what docs/performance.md tells, and write its tables and plots (BENCH_ROUNDS=N; 5 take some 15 minutes)
 	$(CARGO) run --release --package redquorum-bench
+	mkdir -p docs/results && cp $${CARGO_TARGET_DIR:-target}/bench/results.json docs/results/performance.json
 	$(MAKE) plots
 
 plots: ## write the tables and plots of docs/performance.md from what was measured last

@@ -1,7 +1,7 @@
 //! Writes the tables and the plots of `docs/performance.md` from what was measured last.
 //!
 //! `make performance` measures first; `make plots`, or
-//! `cargo run --release --package redquorum-bench --bin figures`, takes `target/bench/results.json` as it is.
+//! `cargo run --release --package redquorum-bench --bin figures`, takes `docs/results/performance.json` as it is.
 
 #[path = "figures/aims.rs"]
 mod aims;

@@ -163,10 +163,11 @@ async fn errors(subject: &Subject, times: usize) -> Outcome<Vec<Metric>> {
 /// How long a new client takes until it has its first lock, on instances that others use already.
 async fn connect(kind: Kind, addresses: Vec<String>, times: usize) -> Outcome<Vec<Metric>> {
     let mut taken = Vec::new();
-    for _ in 0..times {
+    for time in 0..times {
+        let name = format!("bench:{kind}:first {time}");
         let start = now();
         let subject = Subject::connect(kind, addresses.clone(), TTL).await?;
-        let held = subject.acquire("bench:first").await?;
+        let held = subject.acquire(&name).await?;
         taken.push(start.elapsed());
         held.release().await?;
     }

@@ -81,7 +81,7 @@ fn print_ratios(results: &Results) {
     println!();
     for workload in WORKLOADS.map(|workload| workload.name) {
         for ours in [Kind::Ours, Kind::Off] {
-            for other in [Kind::Raw, Kind::Unordered, Kind::Rslock] {
+            for other in [Kind::Raw, Kind::Rslock] {
                 print_ratio(results, &format!("{workload}: {ours} / {other}"), (workload, ours), (workload, other));
             }
         }

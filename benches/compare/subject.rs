@@ -17,16 +17,14 @@ pub(crate) enum Kind {
     Ours,
     /// The same without admission.
     Off,
-    /// The least: a SET to all and a delete to all, without anything that makes it safe.
+    /// The crate redis alone, as one writes it.
     Raw,
-    /// The same as it is mostly written: nothing keeps a late SET before its release.
-    Unordered,
     /// The crate rslock.
     Rslock,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 5] = [Self::Ours, Self::Off, Self::Raw, Self::Unordered, Self::Rslock];
+    pub(crate) const ALL: [Self; 4] = [Self::Ours, Self::Off, Self::Raw, Self::Rslock];
 
     /// Those that are measured.
     pub(crate) fn chosen(options: &Options) -> Vec<Self> {
@@ -39,7 +37,6 @@ impl Kind {
             Self::Ours => "redquorum",
             Self::Off => "admission off",
             Self::Raw => "raw",
-            Self::Unordered => "raw unordered",
             Self::Rslock => "rslock",
         }
     }
@@ -57,7 +54,6 @@ pub(crate) enum Subject {
     Ours(Ours),
     Off(Ours),
     Raw(Raw),
-    Unordered(Raw),
     Rslock(Other),
 }
 
@@ -66,7 +62,6 @@ pub(crate) enum Held {
     Ours(redquorum::Guard),
     All(redquorum::AllGuard),
     Raw(crate::raw::Held),
-    Unordered(crate::raw::HeldUnordered),
     Rslock(rslock::Lock),
 }
 
@@ -76,7 +71,6 @@ impl Subject {
             Kind::Ours => Self::Ours(Ours::connect(addresses, ttl, Admission::On).await?),
             Kind::Off => Self::Off(Ours::connect(addresses, ttl, Admission::Off).await?),
             Kind::Raw => Self::Raw(Raw::connect(&addresses, ttl).await?),
-            Kind::Unordered => Self::Unordered(Raw::connect(&addresses, ttl).await?),
             Kind::Rslock => Self::Rslock(Other::connect(addresses, ttl).await?),
         })
     }
@@ -86,7 +80,6 @@ impl Subject {
             Self::Ours(_) => Kind::Ours,
             Self::Off(_) => Kind::Off,
             Self::Raw(_) => Kind::Raw,
-            Self::Unordered(_) => Kind::Unordered,
             Self::Rslock(_) => Kind::Rslock,
         }
     }
@@ -95,7 +88,6 @@ impl Subject {
         Ok(match self {
             Self::Ours(ours) | Self::Off(ours) => Held::Ours(ours.acquire(name).await?),
             Self::Raw(raw) => Held::Raw(raw.acquire(name).await?),
-            Self::Unordered(raw) => Held::Unordered(raw.acquire_unordered(name).await?),
             Self::Rslock(other) => Held::Rslock(other.acquire(name).await?),
         })
     }
@@ -115,7 +107,6 @@ impl Held {
             Self::Ours(guard) => drop(guard.release().await?),
             Self::All(guard) => drop(guard.release().await?),
             Self::Raw(held) => held.release().await?,
-            Self::Unordered(held) => held.release().await?,
             Self::Rslock(lock) => lock.release().await,
         }
         Ok(())

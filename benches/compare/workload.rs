@@ -41,7 +41,7 @@ pub(crate) enum Work {
     Beside { tasks: usize, names: usize },
     /// One task tries one name, though there is no quorum: the first error, and those that follow.
     Errors,
-    /// A new client each time, until it has its first lock, of one name.
+    /// A new client each time, until it has its first lock, of a new name.
     Connect,
 }
 
@@ -134,9 +134,7 @@ impl Workload {
     /// Whether this subject can do it, in a time that can be waited for.
     pub(crate) fn suits(&self, kind: Kind) -> bool {
         match self.work {
-            // Where its late keys refuse it on two instances and one hangs, it waits for ever.
-            Work::Pairs { .. } => kind != Kind::Unordered || !matches!(self.stage.fault, Fault::Hung(_)),
-            Work::Connect => !matches!(kind, Kind::Unordered),
+            Work::Pairs { .. } | Work::Connect => true,
             Work::Beside { .. } => matches!(kind, Kind::Ours | Kind::Off),
             Work::Errors => matches!(kind, Kind::Ours | Kind::Off | Kind::Rslock), // raw waits for ever
         }

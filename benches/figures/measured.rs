@@ -1,11 +1,10 @@
-//! What `compare` wrote.
+//! What `compare` wrote, as it is kept beside the page.
 
 use std::fs;
-use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use crate::{Outcome, median};
+use crate::{Outcome, median, page};
 
 pub(crate) const OURS: &str = "redquorum";
 pub(crate) const FLOOR: &str = "raw";
@@ -37,8 +36,7 @@ pub(crate) struct Row {
 
 impl Measured {
     pub(crate) fn read() -> Outcome<Self> {
-        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
-        let path = target.join("bench/results.json");
+        let path = page::path("results/performance.json");
         let text = fs::read_to_string(&path)
             .map_err(|error| format!("{}: {error}; `make performance` measures first", path.display()))?;
         Ok(serde_json::from_str(&text)?)

@@ -78,15 +78,17 @@ pub(crate) fn throughput(measured: &Measured) -> String {
     table(&["work", "redquorum", OFF, "floor", "rslock", "/ floor", "/ rslock"], &rows)
 }
 
-/// Each cell has this library, the floor and the other crate.
 pub(crate) fn cost(measured: &Measured) -> String {
     let metrics = ["client CPU", "servers CPU", "sent", "received", "allocations"];
-    let rows = RATES.map(|workload| {
-        let cell =
-            |metric| [OURS, FLOOR, OTHER].map(|subject| shown(measured.median(workload, subject, metric))).join("·");
-        [workload.to_owned()].into_iter().chain(metrics.map(cell)).collect()
-    });
-    table(&["work", "client, µs", "servers, µs", "bytes sent", "bytes received", "allocations"], &rows)
+    let subjects = [(OURS, OURS), (FLOOR, "floor"), (OTHER, OTHER)];
+    let of_work = |workload: &'static str| {
+        subjects.map(|(subject, called)| {
+            let figures = metrics.map(|metric| shown(measured.median(workload, subject, metric)));
+            [workload.to_owned(), called.to_owned()].into_iter().chain(figures).collect()
+        })
+    };
+    let rows: Vec<Vec<String>> = RATES.into_iter().flat_map(of_work).collect();
+    table(&["work", "by", "client, µs", "servers, µs", "bytes sent", "bytes received", "allocations"], &rows)
 }
 
 pub(crate) fn rest(measured: &Measured) -> String {

@@ -1,4 +1,4 @@
-//! Of which commit and on what it was measured, as a sentence beside the figures.
+//! Of which commit, when and on what it was measured, as a sentence beside the figures.
 
 use std::fs;
 use std::process::Command;
@@ -12,8 +12,9 @@ pub(crate) fn described() -> String {
     let load = fs::read_to_string("/proc/loadavg").ok();
     let load = load.as_ref().and_then(|load| load.split(' ').next()).unwrap_or("unknown");
     format!(
-        "commit {}; {processors} processors{model} for clients and servers together, {} {}, loopback; the load was {load} when it began",
+        "commit {}, {}; {processors} processors{model} for clients and servers together, {} {}, loopback; the load was {load} when it began",
         commit(),
+        output("date", &["+%F"]),
         std::env::consts::OS,
         kernel.trim()
     )
@@ -21,9 +22,13 @@ pub(crate) fn described() -> String {
 
 /// With a mark if the tree has changed since.
 fn commit() -> String {
-    let described = Command::new("git").args(["describe", "--always", "--dirty", "--abbrev=10"]).output();
-    let described = described.ok().and_then(|output| String::from_utf8(output.stdout).ok());
-    described.filter(|name| !name.is_empty()).map_or_else(|| "unknown".to_owned(), |name| name.trim().to_owned())
+    output("git", &["describe", "--always", "--dirty", "--abbrev=10"])
+}
+
+fn output(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output();
+    let output = output.ok().and_then(|output| String::from_utf8(output.stdout).ok());
+    output.filter(|text| !text.is_empty()).map_or_else(|| "unknown".to_owned(), |text| text.trim().to_owned())
 }
 
 fn field(path: &str, name: &str) -> Option<String> {

@@ -59,7 +59,10 @@ impl Results {
         let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
         let path = target.join("bench").join(name);
         fs::create_dir_all(target.join("bench"))?;
-        fs::write(&path, serde_json::to_string_pretty(&json!({ "about": about, "results": rows }))? + "\n")?;
+        let rows: Vec<String> = rows.iter().map(Value::to_string).collect();
+        // A line for each, so that two measurements can be compared.
+        let text = format!("{{\"about\": {},\n\"results\": [\n{}\n]}}\n", Value::from(about), rows.join(",\n"));
+        fs::write(&path, text)?;
         Ok(path)
     }
 }
@@ -77,13 +80,19 @@ impl Series {
     /// Nothing for what has no number.
     fn json(&self) -> Option<Value> {
         let Self { workload, subject, metric, unit, .. } = self;
-        let median = Some(self.median()).filter(|median| median.is_finite())?;
-        let values = median::sorted(self.values.iter().copied());
+        let median = rounded(Some(self.median()).filter(|median| median.is_finite())?);
+        let values: Vec<f64> = self.values.iter().copied().map(rounded).collect();
+        let sorted = median::sorted(values.iter().copied());
         Some(json!({
             "workload": workload, "subject": subject, "metric": metric, "unit": unit,
-            "median": median, "low": values.first(), "high": values.last(), "values": self.values,
+            "median": median, "low": sorted.first(), "high": sorted.last(), "values": values,
         }))
     }
+}
+
+/// To four digits, more than one machine repeats.
+fn rounded(value: f64) -> f64 {
+    format!("{value:.3e}").parse().unwrap_or(value)
 }
 
 /// With as many digits as say something.
