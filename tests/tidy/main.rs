@@ -5,6 +5,7 @@ mod budget;
 mod code;
 mod links;
 mod parity;
+mod results;
 mod source;
 
 use source::tree;
@@ -50,6 +51,13 @@ fn links_and_names_of_files_lead_somewhere() {
     let targets = links::Targets::of(&files);
     // The checks' own examples lead nowhere.
     none(files.iter().filter(|file| !file.is_rust_in("tests/tidy/")).flat_map(|file| links::check(file, &targets)));
+}
+
+#[test]
+fn pages_are_short_and_their_figures_are_of_a_build_that_led_here() {
+    let files = tree().unwrap();
+    none(results::check_words(&files).into_iter().chain(results::check_states(&files)));
+    none(results::check_builds(&files));
 }
 
 /// Without programs: it would take forty minutes.

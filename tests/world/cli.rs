@@ -21,10 +21,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::batch::{cores, print_batch, run_batch, run_shown};
 use crate::faults::Fault;
 use crate::invariants::scenes;
+use crate::judged::Judged;
 use crate::planted::{self, Sought};
 use crate::runner::run;
 use crate::scenario::{CUT, FORGETFUL, MOVED, NARROW, TOGETHER, seed_name, seed_of};
 use crate::shrink::{replay_name, shrink};
+use crate::stats::Stats;
 
 /// Seeds of the fixed set.
 const FIXED: u64 = if cfg!(debug_assertions) { 60 } else { 1_000 };
@@ -83,7 +85,7 @@ pub(crate) fn main() -> ExitCode {
     } else if let Some(limit) = number("--seconds") {
         seeds_for(limit, start, jobs)
     } else if let Some(count) = number("--seeds") {
-        seeds(start, count, jobs, false)
+        seeds(start, count, jobs, false).1
     } else {
         let same = is_deterministic();
         println!(
@@ -100,7 +102,11 @@ pub(crate) fn main() -> ExitCode {
             (FORGETFUL, FIXED_FORGETFUL),
             (0, FIXED),
         ];
-        same && seen && apply && modes.into_iter().all(|(mode, count)| seeds(mode, count, jobs, true))
+        let mut judged = Judged::default();
+        same && seen
+            && apply
+            && modes.into_iter().all(|(mode, count)| judged.note(mode, seeds(mode, count, jobs, true)))
+            && judged.report()
     };
     if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -148,7 +154,7 @@ fn seeds_for(limit: u64, start: u64, jobs: usize) -> bool {
             (FORGETFUL, FORGETFUL_AT_ONCE),
             (0, RICH_AT_ONCE),
         ];
-        if !modes.into_iter().all(|(mode, count)| seeds(start + mode + at * count, count, jobs, false)) {
+        if !modes.into_iter().all(|(mode, count)| seeds(start + mode + at * count, count, jobs, false).1) {
             return false;
         }
         at += 1;
@@ -157,7 +163,7 @@ fn seeds_for(limit: u64, start: u64, jobs: usize) -> bool {
 }
 
 /// `is_all` if everything that can come up must.
-fn seeds(start: u64, count: u64, jobs: usize, is_all: bool) -> bool {
+fn seeds(start: u64, count: u64, jobs: usize, is_all: bool) -> (Stats, bool) {
     let (batch, seconds) = run_shown((start, count), jobs, |seed| run(seed, None, false));
     batch.stats.print();
     print_batch(&batch, batch.stats.runs, seconds, jobs);
@@ -174,7 +180,8 @@ fn seeds(start: u64, count: u64, jobs: usize, is_all: bool) -> bool {
     if !excused.is_empty() {
         println!("too much is excused: {excused:?}");
     }
-    batch.failed.is_none() && missing.is_empty() && excused.is_empty()
+    let is_well = batch.failed.is_none() && missing.is_empty() && excused.is_empty();
+    (batch.stats, is_well)
 }
 
 fn replay(name: &str) -> bool {

@@ -16,6 +16,7 @@ mod given;
 mod history;
 mod invariants;
 mod judge;
+mod judged;
 mod left_behind;
 #[path = "../shared/lua.rs"]
 mod lua;

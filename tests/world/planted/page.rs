@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use super::bug::{Bug, root};
 use super::pinned::{Finding, Pinned};
+use crate::judged;
 use crate::scenario::seed_name;
 
 const HEAD: &str = "\
@@ -31,7 +32,22 @@ fn page(bugs: &[Bug], pinned: &Pinned) -> String {
             page += &format!("- `{}`: {}\n", bug.name, caught_by(bug, pinned));
         }
     }
+    page += "\n## By invariant\n\n";
+    for (invariant, bugs) in by_invariant(bugs, pinned) {
+        page += &format!("- {invariant}: {}\n", bugs.join(", "));
+    }
     page + "\n[protocol.md]: protocol.md\n"
+}
+
+/// The bugs that each invariant has caught first.
+fn by_invariant<'a>(bugs: &'a [Bug], pinned: &'a Pinned) -> BTreeMap<&'a str, Vec<String>> {
+    let mut invariants: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for bug in bugs {
+        if let Some(Finding::Caught { by, .. }) = pinned.get(&bug.name) {
+            invariants.entry(by).or_default().push(format!("`{}`", bug.name));
+        }
+    }
+    invariants
 }
 
 /// The first of its rules.
@@ -49,7 +65,10 @@ fn caught_by(bug: &Bug, pinned: &Pinned) -> String {
 }
 
 pub(super) fn write(bugs: &[Bug], pinned: &Pinned) -> io::Result<()> {
-    fs::write(file(), page(bugs, pinned))
+    fs::write(file(), page(bugs, pinned))?;
+    let tests = root().join("docs/testing.md");
+    let page = judged::write_into(&fs::read_to_string(&tests)?)?;
+    fs::write(tests, page)
 }
 
 /// Whether the page tells what is pinned, and so does the table of guarantees.
