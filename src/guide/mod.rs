@@ -5,14 +5,14 @@
 
 macro_rules! pages {
     ($($name:ident: $page:literal,)*) => {$(
-        pub mod $name {
-            #![doc = include_str!("links.md")]
-            #![doc = include_str!($page)]
-        }
+        #[doc = include_str!("links.md")]
+        #[doc = include_str!($page)]
+        pub mod $name {}
     )*};
 }
 
 pages! {
+    went_wrong: "../../docs/went-wrong.md",
     start: "../../docs/start.md",
     recipes: "../../docs/recipes.md",
     fencing: "../../docs/fencing.md",
