@@ -148,7 +148,7 @@ impl Election {
             loop {
                 let leadership = election.campaign(&info).await?;
                 let token = leadership.fencing_token();
-                match run_while_held(leadership.guard, |lease| work(lease)).await {
+                match run_while_held(leadership.guard, Duration::ZERO, |lease| work(lease)).await {
                     Ok(output) => return Ok(output),
                     Err(RunError::Acquire(error)) => return Err(error),
                     Err(RunError::Lost(loss)) => {

@@ -69,6 +69,7 @@ pub struct Lock {
     holder: Option<Holder>,
     renewal: Renewal,
     max_hold: Option<Duration>,
+    at_least: Duration,
     purpose: Purpose,
 }
 
@@ -130,7 +131,8 @@ impl fmt::Debug for Lock {
 impl Lock {
     pub(crate) fn new(shared: Arc<Shared>, settings: Arc<Settings>, name: ResourceName) -> Self {
         let (renewal, max_hold) = (settings.renewal, settings.max_hold);
-        Self { shared, settings, name, ttl: None, limit: None, holder: None, renewal, max_hold, purpose: Purpose::Lock }
+        let (ttl, limit, holder, at_least, purpose) = (None, None, None, Duration::ZERO, Purpose::Lock);
+        Self { shared, settings, name, ttl, limit, holder, renewal, max_hold, at_least, purpose }
     }
 
     /// How long its keys live without being extended.
@@ -182,6 +184,31 @@ impl Lock {
     /// at the latest. Default: as the client's [`max_hold`](crate::Builder::max_hold).
     pub const fn max_hold(mut self, longest: Duration) -> Self {
         self.max_hold = Some(longest);
+        self
+    }
+
+    /// For how long no client gets the lock again after [`run`](Self::run) or [`try_run`](Self::try_run) has acquired it, however soon its
+    /// work ends, and with whatever output: for a job that each of several machines starts by its own clock, and that is to be done once.
+    /// Longer than their clocks differ, shorter than from one start to the next. Default: zero; ten years at most.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use redquorum::testing::Cluster;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let cluster = Cluster::new(3);
+    /// # let redlock = cluster.builder().connect().await?;
+    /// let nightly = redlock.lock("report:nightly").at_least(Duration::from_secs(600));
+    /// assert_eq!(nightly.try_run(async |_lease| "written").await?, Some("written"));
+    /// assert_eq!(nightly.try_run(async |_lease| "by a machine whose clock is behind").await?, None);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// When the work ends sooner its lock is left as the mark of [`Guard::keep_for`], for what is left of the time; if no quorum confirms
+    /// that, the log warns. Work that was dropped, has panicked or has lost its lock leaves no mark: then another client may begin it.
+    /// Other calls than these two do not read this.
+    pub const fn at_least(mut self, time: Duration) -> Self {
+        self.at_least = time;
         self
     }
 
@@ -293,8 +320,11 @@ impl Lock {
         W: FnOnce(LeaseView) -> F,
         F: Future,
     {
-        let acquired = self.acquire();
-        async move { run_while_held(acquired.await?, work).await }
+        let (acquired, at_least) = (self.acquire(), self.checked_at_least());
+        async move {
+            let at_least = at_least?;
+            run_while_held(acquired.await?, at_least, work).await
+        }
     }
 
     /// Runs `work` as [`run`](Self::run) does if the lock is free, and returns `None` at once if another client holds it. For work that
@@ -342,14 +372,23 @@ impl Lock {
         W: FnOnce(LeaseView) -> F,
         F: Future,
     {
-        let acquired = self.try_acquire();
+        let (acquired, at_least) = (self.try_acquire(), self.checked_at_least());
         async move {
+            let at_least = at_least?;
             match acquired.await {
-                Ok(guard) => run_while_held(guard, work).await.map(Some),
+                Ok(guard) => run_while_held(guard, at_least, work).await.map(Some),
                 Err(AcquireError::Contended(_)) => Ok(None),
                 Err(error) => Err(error.into()),
             }
         }
+    }
+
+    /// Before anything is locked: a mark that cannot be would be told of when the work is done.
+    fn checked_at_least(&self) -> Result<Duration, AcquireError> {
+        let is_none = self.at_least.is_zero();
+        let checked =
+            if is_none { Ok(()) } else { self.settings.terms_to_keep(self.at_least.max(self.asked_ttl())).map(drop) };
+        checked.map(|()| self.at_least).map_err(AcquireError::BadRequest)
     }
 
     /// Acquires it for a reader or a writer: waits for it, or tries once.

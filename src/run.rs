@@ -1,18 +1,28 @@
 //! Work under a lock.
 
-use crate::error::{Loss, ReleaseError, RunError};
+use std::fmt::Display;
+use std::time::Duration;
+
+use crate::error::{Loss, RunError};
 use crate::guard::{Guard, Released};
 use crate::lease::LeaseView;
 
-/// Runs work until it ends or the lock is lost (P21), and then releases the lock.
-pub(crate) async fn run_while_held<W, F>(guard: Guard, work: W) -> Result<F::Output, RunError>
+/// Runs work until it ends or the lock is lost (P21), and then releases the lock, or leaves it until no client has had it for `at_least` so long.
+pub(crate) async fn run_while_held<W, F>(guard: Guard, at_least: Duration, work: W) -> Result<F::Output, RunError>
 where
     W: FnOnce(LeaseView) -> F,
     F: Future,
 {
     let lease = guard.lease();
+    let now = || lease.shared.clock.now();
+    let acquired = now();
     let output = until_lost(lease.lost(), || work(guard.lease())).await?;
-    release_after_work(guard).await;
+    let left = at_least.saturating_sub(now().saturating_since(acquired));
+    if left.is_zero() {
+        release_after_work(guard).await
+    } else {
+        keep_after_work(guard, left).await
+    }
     Ok(output)
 }
 
@@ -31,23 +41,29 @@ pub(crate) async fn until_lost<F: Future>(
 /// Releases a lock whose work is done.
 pub(crate) async fn release_after_work(guard: Guard) {
     let lease = guard.lease();
-    let released = guard.release().await;
-    log_release(&lease, &released);
+    match guard.release().await {
+        Ok(Released { was_still_held: true }) => {}
+        Ok(_) => {
+            warn(&lease, "the lock was gone when its work had ended: another client may have held it meanwhile", None)
+        }
+        Err(error) => warn(&lease, "its work is done, its release is not confirmed", Some(&error)),
+    }
 }
 
-/// Logs how a release went that no caller looks at.
-fn log_release(lease: &LeaseView, released: &Result<Released, ReleaseError>) {
-    if matches!(released, Ok(Released { was_still_held: true })) {
-        return;
+/// Leaves a lock whose work is done to no client for so long.
+async fn keep_after_work(guard: Guard, left: Duration) {
+    let lease = guard.lease();
+    if let Err(error) = guard.keep_for(left).await {
+        warn(&lease, "its work is done, and that no client gets the lock again so soon is not confirmed", Some(&error));
     }
+}
+
+/// Logs how it went on with a lock after work, as no caller looks at that.
+fn warn(lease: &LeaseView, what: &str, error: Option<&dyn Display>) {
     let (claim, token) = (lease.tenure.claim(), lease.fencing_token());
     let resource = claim.resource.display();
     let times = lease.shared.counters.release_warnings.note(lease.shared.clock.now());
-    let what = match released {
-        Ok(_) => "the lock was gone when its work had ended: another client may have held it meanwhile",
-        Err(_) => "its work is done, its release is not confirmed",
-    };
-    let error = released.as_ref().err().map(tracing::field::display);
+    let error = error.map(tracing::field::display);
     match times {
         Some(times) => tracing::warn!(resource, %token, error, times, "{what}"),
         None => tracing::debug!(resource, %token, error, "{what}"),

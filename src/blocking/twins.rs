@@ -103,6 +103,7 @@ twins! { impl Redlock {
     fn shutdown_gracefully(&self, patience: Duration, limit: Duration) -> Result<Vec<Unreleased>, ShutdownError> = waits;
 } }
 twins! { impl Lock has lock_settings {
+    fn at_least(self, time: Duration) -> Lock = client;
     fn acquire(&self) -> Result<Guard, AcquireError> = guard;
     fn try_acquire(&self) -> Result<Guard, AcquireError> = guard;
     fn run<T>(&self, work: impl FnOnce(LeaseView) -> T) -> Result<T, RunError> = work;

@@ -202,3 +202,51 @@ async fn work_is_never_polled_once_its_lock_is_over() {
         assert!(matches!(run, Err(RunError::Lost(Loss::Expired { .. }))), "{run:?}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_is_kept_from_all_for_as_long_as_it_was_to_be_however_soon_its_work_ends() {
+    for fails in [false, true] {
+        let (_cluster, redlock) = renewing(3).await;
+        let other = redlock.lock("a").at_least(secs(60));
+        let job = redlock.lock("a").at_least(secs(600));
+        let work = async |_| {
+            sleep(secs(20)).await;
+            if fails { Err("not today") } else { Ok(()) }
+        };
+        let (done, took) = timed(job.try_run(work)).await;
+        assert_eq!((done.unwrap(), took), (Some(if fails { Err("not today") } else { Ok(()) }), secs(20)));
+        sleep(secs(579)).await; // from when it was acquired, not from when the work has ended
+        assert_eq!(other.try_run(async |_| ()).await.unwrap(), None);
+        sleep(secs(2)).await;
+        assert_eq!(other.try_run(async |_| sleep(secs(61)).await).await.unwrap(), Some(()), "and it is free then");
+        assert!(held(&redlock, "a").await.is_valid(), "released, as the work took longer");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_did_not_end_leaves_no_mark() {
+    let (cluster, redlock) = renewing(3).await;
+    let job = redlock.lock("a").at_least(secs(600));
+    assert!(timeout(secs(1), job.run(async |_| sleep(secs(9)).await)).await.is_err());
+    settle().await;
+    assert!(cluster.keys().is_empty(), "it was dropped");
+    cluster.instances().for_each(TestInstance::cut_off);
+    let begun = AtomicBool::new(false);
+    let too_long = redlock.lock("a").at_least(secs(11 * 366 * 86_400));
+    for result in [
+        too_long.run(async |_| begun.store(true, Ordering::Relaxed)).await,
+        too_long.try_run(async |_| begun.store(true, Ordering::Relaxed)).await.map(drop),
+    ] {
+        assert!(matches!(result, Err(RunError::Acquire(AcquireError::BadRequest(_)))), "{result:?}");
+    }
+    assert!(!begun.into_inner());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mark_that_is_not_confirmed_is_told_of() {
+    let (cluster, redlock) = renewing(3).await;
+    listen(Level::WARN);
+    let cut = async |_| cluster.instances().for_each(TestInstance::cut_off);
+    assert_eq!(redlock.lock("a").at_least(secs(600)).try_run(cut).await.unwrap(), Some(()), "the work is done");
+    assert!(told().iter().any(|line| line.contains("is not confirmed")), "{:?}", told());
+}

@@ -419,7 +419,7 @@ impl Judge {
             longest_ttl: step.before.longest_ttl,
             is_whole: is_larger(&step.before, step) && step.kind != StepKind::Set,
             is_others: step.before.value.as_ref().is_some_and(|there| *there != step.value),
-            is_stale: step.stale.is_some_and(|stored| Duration::from_micros(stored.clock_us()) <= step.wall + BELIEVED),
+            is_stale: step.stale.is_some_and(|stored| is_believed(stored, step)),
             stands_until: (sent.reading + ttl).saturating_sub(ttl / 100 + Duration::from_millis(2)),
             doubt: self.doubt(server, step, max_ttl),
         };
@@ -483,8 +483,12 @@ impl Judge {
         if let Some(vote) = set {
             (vote.ends, vote.token) = (step.ends, step.token);
             vote.is_whole = step.said == Said::Yes && step.token > step.before.floor;
+            let larger = step.before.token.max(step.before.floor);
             // Unless a user has deleted the key in between: then something else is wrong.
-            vote.is_stale = vote.said == Said::Yes && !vote.is_whole && step.before.value.as_ref() == Some(&value);
+            vote.is_stale = vote.said == Said::Yes
+                && !vote.is_whole
+                && step.before.value.as_ref() == Some(&value)
+                && larger.is_some_and(|larger| is_believed(larger, step));
         }
     }
 
@@ -593,6 +597,11 @@ const fn loses(kind: FaultKind) -> bool {
 const fn ends_process(kind: FaultKind) -> bool {
     use FaultKind::{FailOver, Kill, RestartEmpty, RestartOld, Resynchronise};
     matches!(kind, FailOver | Kill | RestartEmpty | RestartOld | Resynchronise)
+}
+
+/// P12: whether a client goes above a stored token that it is told of, which none does if it is too far ahead.
+fn is_believed(stored: FencingToken, step: &Step) -> bool {
+    Duration::from_micros(stored.clock_us()) <= step.wall + BELIEVED
 }
 
 /// P12: whether its token is above what was stored.

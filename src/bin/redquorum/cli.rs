@@ -36,7 +36,7 @@ Exit status:
    71  the operating system refused something
    75  another client holds the lock (run -E sets another status)
    78  invalid settings, in the file, in variables or together
-   79  the lock was lost while the command ran, or `--keep` was not confirmed
+   79  the lock was lost while the command ran, or `--keep` or `--at-least` was not confirmed
    80  the lock was lost, and part of the command may still run
   126  the command cannot be run
   127  the command does not exist
@@ -314,7 +314,7 @@ pub(crate) struct RunArgs {
     #[arg(short, long = "resource", value_name = "RESOURCE", required = true, value_parser = one_line)]
     pub(crate) resources: Vec<String>,
     /// Read the lock: any number of commands run beside each other, and none beside one that has the lock without this
-    #[arg(long, conflicts_with_all = ["keep", "permits"])]
+    #[arg(long, conflicts_with_all = ["keep", "at_least", "permits"])]
     pub(crate) shared: bool,
     /// Run at most so many of these commands at a time, everywhere together: the resource is a semaphore of 1 to 256 permits
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, conflicts_with = "holder")]
@@ -334,6 +334,9 @@ pub(crate) struct RunArgs {
     /// If the command ends with status 0, let no client have the lock for so long
     #[arg(long, value_name = "TIME", value_parser = parse_some, allow_hyphen_values = true)]
     pub(crate) keep: Option<Duration>,
+    /// Let no client have the lock again for so long from when this has acquired it, however soon and however the command ends
+    #[arg(long, value_name = "TIME", value_parser = parse_some, allow_hyphen_values = true, conflicts_with = "keep")]
+    pub(crate) at_least: Option<Duration>,
     /// After so long renew the lock no more, and end the command as if it was lost
     #[arg(long, value_name = "TIME", value_parser = parse_some, allow_hyphen_values = true)]
     pub(crate) max_hold: Option<Duration>,

@@ -33,6 +33,7 @@ async fn lead(args: ElectArgs, settings: &Settings) -> Result<ExitCode, Failure>
         once: false,
         holder: None,
         keep: None,
+        at_least: None,
         max_hold: args.max_hold,
         conflict_exit_code: args.conflict_exit_code,
         pass_environment: args.pass_environment,

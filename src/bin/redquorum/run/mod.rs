@@ -45,7 +45,7 @@ pub(crate) async fn run(args: RunArgs, settings: &Settings) -> Result<ExitCode, 
     let args = &RunArgs { max_hold: args.max_hold.or(settings.max_hold), ..args };
     let ttl = settings.ttl;
     let limits = Limits::new(ttl)?;
-    args.keep.map_or(Ok(()), check_keep)?;
+    args.keep.or(args.at_least).map_or(Ok(()), check_keep)?;
     let signals_failed = |error| Failure::new(Code::OsError, format!("no signals can be caught: {error}"));
     let mut signals = Signals::catch().map_err(signals_failed)?;
     let redlock = settings.client()?;
@@ -61,9 +61,10 @@ pub(crate) async fn run(args: RunArgs, settings: &Settings) -> Result<ExitCode, 
             return Err(failure);
         }
     };
+    let acquired = since_boot();
     let outcome = supervise::supervise(args, &guard, limits, &mut signals).await;
     let of_terminal = outcome.as_ref().ok().and_then(|outcome| outcome.of_terminal);
-    let result = finish(args, guard, outcome).await;
+    let result = finish(args, (guard, acquired), outcome).await;
     let _ = redlock.shutdown(SHUTDOWN).await;
     if let Some(signal) = of_terminal {
         // Without a group of its own for the command all of the job would have got it: a script, or a pipeline.
@@ -168,8 +169,12 @@ async fn connect(args: &RunArgs, settings: &Settings, redlock: &Redlock) -> Resu
     waiting::acquire(redlock, redlock.wait_connected(limit), &args.resources).await
 }
 
-/// Releases the lock, and says how it ended.
-async fn finish(args: &RunArgs, guard: Held, outcome: Result<Outcome, Failure>) -> Result<ExitCode, Failure> {
+/// Releases the lock that is held since `acquired`, or leaves it as a mark, and says how it ended.
+async fn finish(
+    args: &RunArgs,
+    (guard, acquired): (Held, Duration),
+    outcome: Result<Outcome, Failure>,
+) -> Result<ExitCode, Failure> {
     let Outcome { ended, forced, left, .. } = match outcome {
         Ok(outcome) => outcome,
         Err(failure) => {
@@ -201,7 +206,9 @@ async fn finish(args: &RunArgs, guard: Held, outcome: Result<Outcome, Failure>) 
             return Err(Failure::new(Code::OsError, format!("{why}; the command {in_words}")));
         }
     }
-    let was_held = match args.keep.filter(|_| ended == Ended::Status(0)) {
+    let left = |time: Duration| time.saturating_sub(since_boot().saturating_sub(acquired));
+    let at_least = args.at_least.map(left).filter(|left| !left.is_zero());
+    let was_held = match args.keep.filter(|_| ended == Ended::Status(0)).or(at_least) {
         Some(time) => {
             guard.keep_for(time).await.map_err(|error| format!("the lock on {resources} is not kept: {error}"))
         }
