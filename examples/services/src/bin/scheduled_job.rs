@@ -25,18 +25,14 @@ async fn job(database: &Connection, time: i64, process: i64) -> Outcome {
     Ok(())
 }
 
-/// The lock has the name of the day or hour of the job. The process that has done the job leaves it as a
-/// mark, and a process whose clock is behind finds it. Should it die in the middle of the job, the job is not done that
-/// time: where that must not be, wait with `acquire`, and look whether it is done.
+/// The lock is kept for longer than any clock is behind, so that a process which comes late finds it, however soon the job was done. Should
+/// the process die in the middle of the job, the job is not done that time: where that must not be, wait with `run`, and look
+/// whether it is done.
 async fn once(redlock: &Redlock, database: &Connection, time: i64, process: i64) -> Outcome {
-    match redlock.lock(format!("report:{time}")).try_acquire().await {
-        Ok(guard) => {
-            job(database, time, process).await?;
-            Ok(guard.keep_for(MARK).await?)
-        }
-        Err(error) if error.is_contended() => Ok(()), // another process does it, or has done it
-        Err(error) => Err(error.into()),
-    }
+    let lock = redlock.lock(format!("report:{time}")).at_least(MARK);
+    // If it is none, another process does the job, or has done it.
+    lock.try_run(async |_lease| job(database, time, process).await).await?.transpose()?;
+    Ok(())
 }
 
 async fn process(number: i64, with_lock: bool) -> Outcome {
