@@ -103,12 +103,18 @@ twins! { impl Redlock {
     fn shutdown_gracefully(&self, patience: Duration, limit: Duration) -> Result<Vec<Unreleased>, ShutdownError> = waits;
 } }
 twins! { impl Lock has lock_settings {
-    fn at_least(self, time: Duration) -> Lock = client;
     fn acquire(&self) -> Result<Guard, AcquireError> = guard;
     fn try_acquire(&self) -> Result<Guard, AcquireError> = guard;
     fn run<T>(&self, work: impl FnOnce(LeaseView) -> T) -> Result<T, RunError> = work;
     fn try_run<T>(&self, work: impl FnOnce(LeaseView) -> T) -> Result<Option<T>, RunError> = work;
 } }
+impl Lock {
+    /// See [`Lock::at_least`](crate::Lock::at_least).
+    pub fn at_least(mut self, time: Duration) -> Self {
+        self.inner = self.inner.at_least(time);
+        self
+    }
+}
 twins! { impl RwLock has lock_settings {
     fn read(&self) -> Result<ReadGuard, AcquireError> = guard;
     fn try_read(&self) -> Result<ReadGuard, AcquireError> = guard;

@@ -39,7 +39,8 @@ impl Judged {
     fn table(&self) -> String {
         let mut all = Stats::default();
         self.0.iter().for_each(|(_, stats)| all.add(stats));
-        let rows = self.0.iter().chain([&("all", all)]).map(|(mode, stats)| {
+        let all = [("all", all)];
+        let rows = self.0.iter().chain(&all).map(|(mode, stats)| {
             let Stats { runs, commands, given, lost, .. } = *stats;
             let (faults, excused) = (stats.faults.iter().sum(), stats.excused.iter().sum());
             let figures = [runs, commands, faults, given, lost, excused].map(grouped);

@@ -4,6 +4,7 @@
 //! Two quorums share a server, and one server that keeps its word keeps the second user out. So there is an excuse only if each server
 //! that voted for both has lost the first one's key, between its two votes, in a way that no rule prevents.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use redquorum::FencingToken;
@@ -105,9 +106,10 @@ impl World {
             let votes = judge.votes(&later.value);
             let before = |vote: &&Vote| vote.server == server && vote.grants() && vote.command < of_former.command;
             let last = votes.iter().filter(before).max_by_key(|vote| vote.command)?;
-            // By then it did not rest on what had run out here, but on others, on which it was extended.
-            let stands = |vote: &Vote| vote.at < of_former.at && !has_run_out([vote, of_former]);
-            if !stands(last) && votes.iter().any(|vote| vote.grants() && stands(vote)) {
+            // By then it did not rest on what had run out here, but on a quorum of others, on which it was extended.
+            let stands = |vote: &&Vote| vote.grants() && vote.at < of_former.at && !has_run_out([vote, of_former]);
+            let standing: BTreeSet<usize> = votes.iter().filter(stands).map(|vote| vote.server).collect();
+            if !standing.contains(&server) && standing.len() >= self.scenario.quorum {
                 return None;
             }
             Some(self.excuse_between(&judge, later, [last, of_former]))
