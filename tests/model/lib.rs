@@ -441,7 +441,7 @@ fn with_the_floor_no_later_token_is_smaller_whatever_is_forgotten_and_whatever_c
 #[test]
 #[cfg_attr(debug_assertions, ignore = "takes minutes without optimization")]
 fn with_a_floor_at_the_end_of_a_quarantine_no_later_token_is_smaller_than_one_that_was_lost() {
-    check_tokens(Tokens { forgets: 1, ..LOSS }, 3533253);
+    check_tokens(Tokens { forgets: 1, ..LOSS }, 3_533_253);
     check_tokens(Tokens { path: Path::Plain, ..LOSS }, 1_597_614);
     check_tokens(Tokens { instances: [0, 1, 2], ..LOSS }, 281_002);
     check_tokens(Tokens { instances: [2, 0, 2], ..LOSS }, 350_404);

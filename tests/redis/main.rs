@@ -10,6 +10,7 @@ mod cancel;
 mod counts;
 mod credentials;
 mod crowd;
+mod defaults;
 mod elections;
 mod ending;
 mod exclusion;

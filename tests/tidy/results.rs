@@ -111,7 +111,8 @@ fn prose_is_what_a_reader_reads() {
 fn a_number_of_states_is_one_that_the_model_asserts() {
     let model = File::new("tests/model/lib.rs", "check(3_208_749)");
     let page = |text| File::new("docs/testing.md", text);
-    let of_today = page("x\n## Model checking (a)\n\n 3 208 749  permits\n     7 760  a holder\n3 servers\n\n## B\n 9  c");
+    let of_today =
+        page("x\n## Model checking (a)\n\n 3 208 749  permits\n     7 760  a holder\n3 servers\n\n## B\n 9  c");
     assert_eq!(check_states(&[model, of_today]).len(), 1);
     assert_eq!(check_states(&[page("x\n## Model checking (a)\n\n| 3 |\n")]).len(), 1);
 }
