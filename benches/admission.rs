@@ -13,6 +13,8 @@ use redquorum_testkit::{Fleet, Program, Server};
 use tokio::task::{JoinSet, block_in_place};
 use tokio::time::sleep;
 
+#[path = "shared/machine.rs"]
+mod machine;
 #[path = "shared/page.rs"]
 mod page;
 
@@ -123,8 +125,9 @@ async fn main() -> Outcome {
     println!("{table}");
     let stood_still = Duration::from_millis(stood_still.load(Ordering::Relaxed)).as_secs_f64();
     let about = format!(
-        "{program}, five instances without persistence on one machine, one client for each row. The machine stalled the program for at most \
-         {stood_still:.1} s, so shorter times without a lock mean nothing."
+        "{program}, five instances without persistence on one machine, one client for each row; {}. The machine stalled the program for at most \
+         {stood_still:.1} s, so shorter times without a lock mean nothing.",
+        machine::described()
     );
     page::replace("admission-price.md", "price", &format!("{about}\n\n{table}"))
 }

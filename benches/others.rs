@@ -30,6 +30,7 @@ mod zookeeper;
 
 use std::fs::File;
 use std::io::Write;
+use std::process::Command;
 use std::time::Duration;
 
 use redquorum_testkit::Program;
@@ -76,12 +77,21 @@ async fn main() -> Outcome {
     let table = page::table(&head, &rows);
     println!("{table}");
     let about = format!(
-        "{}; medians of {ROUNDS} rounds of {} s; {machine}. An fsync of 4 KiB took {:.0} µs in the median.",
+        "{}; {}; medians of {ROUNDS} rounds of {} s; {machine}. An fsync of 4 KiB took {:.0} µs in the median.",
         Program::required()?,
+        versions(),
         work::LENGTH.as_secs(),
         fsync()?
     );
     page::replace("comparison.md", "others", &format!("{about}\n\n{table}"))
+}
+
+/// Of the other systems, as their packages say.
+fn versions() -> String {
+    let packages = ["etcd-server", "zookeeper", "postgresql"];
+    let said = Command::new("dpkg-query").args(["-W", "-f", "${Package} ${Version}, "]).args(packages).output();
+    let said = said.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    said.trim_end_matches(", ").to_owned()
 }
 
 fn row(kind: Kind, rounds: &[Round]) -> Vec<String> {
