@@ -39,6 +39,21 @@ async fn a_lease_goes_on_elsewhere_under_its_token_and_is_renewed_and_released_t
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_was_attached_is_released_also_where_only_its_former_client_has_sent_something() {
+    let (cluster, one) = cluster_of(3).await;
+    let two = cluster.builder().connect().await.unwrap();
+    until_voting(&two, 3).await;
+    let lease = held(&one, "a").await.detach();
+    cluster.instance(0).cut_off();
+    settle().await;
+    attached(&two, &lease).await.release().await.unwrap();
+    assert_eq!(how_many_have(&cluster, "a"), 1);
+    cluster.instance(0).resume();
+    sleep(secs(3)).await; // far below the ttl
+    assert!(cluster.keys().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_was_handed_over_goes_on_under_its_own_token() {
     let (cluster, one) = cluster_of(3).await;
     let two = cluster.builder().connect().await.unwrap();
