@@ -187,9 +187,9 @@ impl Lock {
         self
     }
 
-    /// For how long no client gets the lock again after [`run`](Self::run) or [`try_run`](Self::try_run) has acquired it, however soon its
-    /// work ends, and with whatever output: for a job that each of several machines starts by its own clock, and that is to be done once.
-    /// Longer than their clocks differ, shorter than from one start to the next. Default: zero; ten years at most.
+    /// For how long no client gets the lock again after [`try_run`](Self::try_run) has acquired it, however soon its work ends, and with
+    /// whatever output: for a job that each of several machines starts by its own clock, and that is to be done once. Longer than their
+    /// clocks differ; it and the ttl shorter than from one start to the next. Default: zero; ten years at most.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -204,9 +204,12 @@ impl Lock {
     /// # Ok(()) }
     /// ```
     ///
-    /// When the work ends sooner its lock is left as the mark of [`Guard::keep_for`], for what is left of the time; if no quorum confirms
-    /// that, the log warns. Work that was dropped, has panicked or has lost its lock leaves no mark: then another client may begin it.
-    /// Other calls than these two do not read this.
+    /// When the work ends sooner its lock is left as the mark of [`Guard::keep_for`], for what is left of the time. That is repeated until a
+    /// quorum confirms it, for a ttl at most; if none does, the log warns. Where a [`holder`](Self::holder) has the lock more than
+    /// once, all of it is left. Work that was dropped, has panicked or has lost its lock leaves no mark; machines that were refused
+    /// before do not come again.
+    ///
+    /// Other calls do not read this: one that waits would do the job again when the mark ends.
     pub const fn at_least(mut self, time: Duration) -> Self {
         self.at_least = time;
         self
@@ -320,15 +323,12 @@ impl Lock {
         W: FnOnce(LeaseView) -> F,
         F: Future,
     {
-        let (acquired, at_least) = (self.acquire(), self.checked_at_least());
-        async move {
-            let at_least = at_least?;
-            run_while_held(acquired.await?, at_least, work).await
-        }
+        let acquired = self.acquire();
+        async move { run_while_held(acquired.await?, Duration::ZERO, work).await }
     }
 
-    /// Runs `work` as [`run`](Self::run) does if the lock is free, and returns `None` at once if another client holds it. For work that
-    /// one of several processes should do.
+    /// Runs `work` as [`run`](Self::run) does if the lock is free, and returns `None` at once if another client holds it, or a mark keeps it.
+    /// For work that one of several processes should do; see [`at_least`](Self::at_least).
     ///
     /// Of several that try at the same moment one does the work, as [`try_acquire`](Self::try_acquire) guarantees.
     ///

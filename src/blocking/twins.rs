@@ -109,7 +109,7 @@ twins! { impl Lock has lock_settings {
     fn try_run<T>(&self, work: impl FnOnce(LeaseView) -> T) -> Result<Option<T>, RunError> = work;
 } }
 impl Lock {
-    /// See [`Lock::at_least`](crate::Lock::at_least).
+    /// See [`Lock::at_least`](crate::Lock::at_least). Work that has lost its lock goes on here, and leaves no mark either.
     pub fn at_least(mut self, time: Duration) -> Self {
         self.inner = self.inner.at_least(time);
         self

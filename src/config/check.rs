@@ -42,12 +42,14 @@ impl Settings {
         AdmissionTerms { max_ttl_ms: millis(self.max_ttl), quarantine_ms: millis(self.quarantine()) }
     }
 
-    /// The terms of keys that stay for `time` without a lease: `max_ttl` does not bound it.
+    /// The terms of keys that stay for `time` without a lease: `max_ttl` does not bound it. Longer by the drift, as an instance's clock may be
+    /// the faster one.
     pub(crate) fn terms_to_keep(&self, time: Duration) -> Result<LeaseTerms, BadRequest> {
         if time > LONGEST {
             return Err(BadRequest::KeptTooLong { time, longest: LONGEST });
         }
-        Ok(LeaseTerms::new(time, self.drift_ppm)?)
+        let drift = LeaseTerms::new(time, self.drift_ppm)?.drift();
+        Ok(LeaseTerms::new(time.saturating_add(drift), self.drift_ppm)?)
     }
 
     /// The terms of a lock; every ttl of one goes through here.

@@ -53,8 +53,9 @@ fn what_the_program_itself_ends_with() {
         (&["run", "-r", "a", "--holder", "", "--", "true"], 64, "--holder"),
         (&["release", "a", "--holder", ""], 64, "--holder"),
         (&["run", "-r", "a", "--keep", "0s", "--", "true"], 64, "more than nothing"),
-        (&["run", "-r", "a", "--at-least", "100000h", "--", "touch", "/nonexistent/a"], 64, " at most"),
-        (&["run", "-r", "a", "--at-least", "1h", "--keep", "1h", "--", "true"], 64, "cannot be used with"),
+        (&["run", "-r", "a", "--at-least", "100000h", "--try", "--", "touch", "/nonexistent/a"], 64, " at most"),
+        (&["run", "-r", "a", "--at-least", "1h", "--keep", "1h", "--try", "--", "true"], 64, "cannot be used with"),
+        (&["run", "-r", "a", "--at-least", "1h", "--", "true"], 64, "--try"),
         (&["run", "-r", "a", "--max-hold", "0s", "--", "true"], 64, "more than nothing"),
         (&["check", "-r", ""], 64, "--resource"),
         (&["status", "--watch", "0s"], 64, "more than nothing"),
@@ -176,9 +177,14 @@ fn a_lock_is_kept_from_when_it_was_acquired_also_after_a_failure() {
     assert_eq!([run("exit 5"), run("exit 0")], [Some(5), Some(75)], "it was tried already");
     let left = |server: &Server| server.command(&["PTTL", "a"]).unwrap().int().unwrap();
     assert!(fleet.iter().filter(|server| left(server) > 3_500_000).count() >= 2);
+    let missing = ["run", "-r", "c", "--at-least", "1h", "--try", "--", "/nonexistent/program"];
+    assert_eq!(output(&mut redquorum(&fleet, missing)).status.code(), Some(127));
     let short = ["run", "-r", "b", "--at-least", "10ms", "--try", "--", "sleep", "0.1"];
     assert_eq!(output(&mut redquorum(&fleet, short)).status.code(), Some(0));
-    assert!(fleet.iter().filter(|server| server.keys().unwrap() == ["a"]).count() >= 2, "what took longer is released");
+    assert!(
+        fleet.iter().filter(|server| server.keys().unwrap() == ["a"]).count() >= 2,
+        "what took longer, or could not be run, is released"
+    );
 }
 
 #[test]

@@ -85,7 +85,7 @@ async fn a_mark_stays_far_longer_than_any_lease_and_nobody_holds_it() {
         assert!(client.lock("a").try_acquire().await.unwrap_err().is_contended());
     }
     assert_eq!((cluster.requests().extend, cluster.requests().release), (sent.extend, sent.release));
-    sleep(secs(2)).await;
+    sleep(secs(10)).await; // 1 % of it, as an instance's clock may be the faster one
     assert!(held(&elsewhere, "a").await.is_valid());
 }
 
@@ -134,7 +134,7 @@ async fn a_mark_that_is_refused_or_given_up_leaves_the_keys_to_expire() {
     let guard = held(&redlock, "b").await;
     assert!(timeout(ms(10), guard.keep_for(minutes(1))).await.is_err());
     sleep(secs(1)).await;
-    assert_eq!((lives(&cluster, "a"), lives(&cluster, "b")), (vec![9; 3], vec![59; 3]));
+    assert_eq!((lives(&cluster, "a"), lives(&cluster, "b")), (vec![9; 3], vec![60; 3]));
     assert_eq!(cluster.requests().release, 0);
 }
 
@@ -175,5 +175,5 @@ async fn a_client_that_goes_by_the_records_keeps_a_mark_for_longer_than_they_all
     assert!(guard.extend_to(minutes(14)).await.is_err(), "no lease is");
     let kept = timeout(secs(60), held(&tool, "b").await.keep_for(minutes(14))).await;
     kept.unwrap().unwrap();
-    assert_eq!(lives(&cluster, "b"), [14 * 60; 3]);
+    assert_eq!(lives(&cluster, "b"), [14 * 60 + 8; 3]);
 }

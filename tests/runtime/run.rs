@@ -217,7 +217,7 @@ async fn a_lock_is_kept_from_all_for_as_long_as_it_was_to_be_however_soon_its_wo
         assert_eq!((done.unwrap(), took), (Some(if fails { Err("not today") } else { Ok(()) }), secs(20)));
         sleep(secs(579)).await; // from when it was acquired, not from when the work has ended
         assert_eq!(other.try_run(async |_| ()).await.unwrap(), None);
-        sleep(secs(2)).await;
+        sleep(secs(8)).await; // 1 % of it, as an instance's clock may be the faster one
         assert_eq!(other.try_run(async |_| sleep(secs(61)).await).await.unwrap(), Some(()), "and it is free then");
         assert!(held(&redlock, "a").await.is_valid(), "released, as the work took longer");
     }
@@ -227,18 +227,16 @@ async fn a_lock_is_kept_from_all_for_as_long_as_it_was_to_be_however_soon_its_wo
 async fn work_that_did_not_end_leaves_no_mark() {
     let (cluster, redlock) = renewing(3).await;
     let job = redlock.lock("a").at_least(secs(600));
-    assert!(timeout(secs(1), job.run(async |_| sleep(secs(9)).await)).await.is_err());
+    assert!(timeout(secs(1), job.try_run(async |_| sleep(secs(9)).await)).await.is_err());
     settle().await;
     assert!(cluster.keys().is_empty(), "it was dropped");
+    job.run(async |_| ()).await.unwrap();
+    assert!(cluster.keys().is_empty(), "what waits would do it again");
     cluster.instances().for_each(TestInstance::cut_off);
     let begun = AtomicBool::new(false);
     let too_long = redlock.lock("a").at_least(secs(11 * 366 * 86_400));
-    for result in [
-        too_long.run(async |_| begun.store(true, Ordering::Relaxed)).await,
-        too_long.try_run(async |_| begun.store(true, Ordering::Relaxed)).await.map(drop),
-    ] {
-        assert!(matches!(result, Err(RunError::Acquire(AcquireError::BadRequest(_)))), "{result:?}");
-    }
+    let result = too_long.try_run(async |_| begun.store(true, Ordering::Relaxed)).await;
+    assert!(matches!(result, Err(RunError::Acquire(AcquireError::BadRequest(_)))), "{result:?}");
     assert!(!begun.into_inner());
 }
 

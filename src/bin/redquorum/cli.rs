@@ -334,8 +334,9 @@ pub(crate) struct RunArgs {
     /// If the command ends with status 0, let no client have the lock for so long
     #[arg(long, value_name = "TIME", value_parser = parse_some, allow_hyphen_values = true)]
     pub(crate) keep: Option<Duration>,
-    /// Let no client have the lock again for so long from when this has acquired it, however soon and however the command ends
-    #[arg(long, value_name = "TIME", value_parser = parse_some, allow_hyphen_values = true, conflicts_with = "keep")]
+    /// With --try: let no client have the lock again for so long from when this has acquired it, also if the command fails
+    #[arg(long, value_name = "TIME", value_parser = parse_some, allow_hyphen_values = true, requires = "once")]
+    #[arg(conflicts_with_all = ["keep", "permits"])]
     pub(crate) at_least: Option<Duration>,
     /// After so long renew the lock no more, and end the command as if it was lost
     #[arg(long, value_name = "TIME", value_parser = parse_some, allow_hyphen_values = true)]

@@ -207,7 +207,9 @@ async fn finish(
         }
     }
     let left = |time: Duration| time.saturating_sub(since_boot().saturating_sub(acquired));
-    let at_least = args.at_least.map(left).filter(|left| !left.is_zero());
+    // What could not be run here may be run elsewhere.
+    let was_run = !matches!(ended, Ended::Status(126 | 127));
+    let at_least = args.at_least.map(left).filter(|left| was_run && !left.is_zero());
     let was_held = match args.keep.filter(|_| ended == Ended::Status(0)).or(at_least) {
         Some(time) => {
             guard.keep_for(time).await.map_err(|error| format!("the lock on {resources} is not kept: {error}"))
