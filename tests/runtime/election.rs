@@ -192,6 +192,19 @@ async fn an_older_leader_that_comes_back_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_candidate_that_has_the_key_of_a_minority_leads_nobody() {
+    let cluster = Cluster::new(3);
+    let [one, worker] = clients(&cluster).await;
+    let former = one.election("e").campaign("former").await.unwrap();
+    let value = cluster.instance(0).value("e").unwrap();
+    former.resign().await.unwrap();
+    cluster.instance(0).set("e", &value); // as a candidate that is refused may for a moment
+    assert_eq!(leader(&worker.election("e")).await, None);
+    let mut observer = worker.election("e").observe().unwrap();
+    assert!(timeout(secs(30), observer.next()).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_leader_that_crashes_is_followed_within_its_ttl() {
     let cluster = Cluster::new(3);
     let [one, other, worker] = clients(&cluster).await;

@@ -37,6 +37,21 @@ async fn a_lock_that_was_deleted_on_a_quorum_is_known_to_be_gone_at_once_and_unw
     }
 }
 
+/// What changed meanwhile was pushed to nobody.
+#[tokio::test(start_paused = true)]
+async fn a_key_that_was_deleted_while_its_instance_was_cut_off_is_set_again_before_the_next_renewal() {
+    let (cluster, _redlock, guard) = five().await;
+    let view = guard.lease();
+    let waiting = tokio::spawn(async move { view.lost().await }); // who waits has the keys watched
+    sleep(ms(500)).await;
+    let instance = cluster.instance(0);
+    instance.cut_off();
+    assert!(instance.remove("a"));
+    instance.resume();
+    sleep(ms(FIRST) / 2).await;
+    assert!(instance.value("a").is_some() && guard.is_valid() && !waiting.is_finished());
+}
+
 /// Its guard is not dropped yet, and nobody would get in for a ttl.
 #[tokio::test(start_paused = true)]
 async fn what_a_lost_lease_has_left_is_released_beside_its_guard() {

@@ -47,6 +47,16 @@ async fn a_lock_is_renewed_by_default_every_third_of_its_ttl_for_as_long_as_it_i
     assert!(cluster.keys().is_empty());
 }
 
+/// Else a lease would be renewed later and later over a slow link.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_is_counted_from_when_the_one_before_was_sent() {
+    let (cluster, redlock) = renewing(3).await;
+    cluster.instances().for_each(|instance| instance.slow_down(ms(40), ms(40)));
+    let _guard = held(&redlock, "a").await;
+    sleep(ms(33_320)).await;
+    assert_eq!(cluster.requests().extend, 10 * 3);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_renewal_that_finds_no_scripts_is_sent_again_as_soon_as_they_are_there() {
     let (cluster, redlock) = renewing(5).await;
