@@ -37,11 +37,13 @@ build() {
     say "  $(elapsed)  built"
 }
 
+LONGEST=900 # seconds of a program: a test that hangs fails, and the log names those that ran for over a minute
+
 # run <name> <command>..: what it writes is shown at its end, whole where it failed.
 run() {
     name=$1 log=$LOGS/$(printf %s "$1" | tr '/ ,' '---').log
     shift
-    if "$@" >"$log" 2>&1 </dev/null; then
+    if timeout -k 10 $LONGEST "$@" >"$log" 2>&1 </dev/null; then
         text=$(grep -E '^(running [0-9]+ test|test result|skipped)' "$log" || tail -n 1 "$log")
     else
         echo "$name" >>"$LOGS/failed"
