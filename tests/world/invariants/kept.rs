@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::promises::loses_data;
 use crate::faults::FaultKind;
 use crate::history::Hold;
-use crate::judge::Judge;
+use crate::judge::{Judge, Vote};
 use crate::world::World;
 
 /// A mark that a quorum has confirmed.
@@ -19,9 +19,9 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// For how long a server keeps it in true time: its clock may be fast, and counts in milliseconds.
+    /// For how long a server keeps it in true time: as long as it was to be, whatever the rate of its clock, which counts in milliseconds.
     fn stands(&self) -> Duration {
-        self.time * 99 / 100 - Duration::from_millis(2)
+        self.time.saturating_sub(Duration::from_millis(2))
     }
 }
 
@@ -35,8 +35,9 @@ impl World {
     pub(crate) fn check_mark(&self, number: usize, time: Duration) {
         self.absorb();
         let value = self.history().holds.get(number).map(|hold| hold.value.clone()).unwrap_or_default();
-        let is_confirmed =
-            self.judge().certified(&value, self.scenario.quorum, |vote| vote.ttl == time) > Duration::ZERO;
+        // Longer by the drift than it was to be, and than the lease.
+        let is_mark = |vote: &Vote| vote.ttl >= time + time / 100;
+        let is_confirmed = self.judge().certified(&value, self.scenario.quorum, is_mark) > Duration::ZERO;
         if !is_confirmed {
             let what = format!("lock {number} for {time:?}: {}", self.judge().told(&value));
             self.violate("a mark is confirmed by a quorum", what);
