@@ -52,13 +52,12 @@ impl Judged {
     }
 }
 
-/// Puts the table of the last fixed set into the page.
-pub(crate) fn write_into(page: &str) -> io::Result<String> {
-    let table =
-        fs::read_to_string(file()?).map_err(|error| io::Error::other(format!("run the fixed set first: {error}")))?;
+/// The page with the table of the last fixed set; none if there was none.
+pub(crate) fn write_into(page: &str) -> io::Result<Option<String>> {
+    let Ok(table) = fs::read_to_string(file()?) else { return Ok(None) };
     let (before, rest) = page.split_once(BEGIN).ok_or_else(|| io::Error::other("the page has no mark"))?;
     let (_, after) = rest.split_once(END).ok_or_else(|| io::Error::other("the page has no end mark"))?;
-    Ok(format!("{before}{BEGIN}\n\n{}\n\n{END}{after}", table.trim()))
+    Ok(Some(format!("{before}{BEGIN}\n\n{}\n\n{END}{after}", table.trim())))
 }
 
 /// Beside the program, which is below `target/`.

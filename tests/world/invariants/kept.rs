@@ -35,9 +35,8 @@ impl World {
     pub(crate) fn check_mark(&self, number: usize, time: Duration) {
         self.absorb();
         let value = self.history().holds.get(number).map(|hold| hold.value.clone()).unwrap_or_default();
-        // Longer by the drift than it was to be, and than the lease.
-        let is_mark = |vote: &Vote| vote.ttl >= time + time / 100;
-        let is_confirmed = self.judge().certified(&value, self.scenario.quorum, is_mark) > Duration::ZERO;
+        let is_confirmed =
+            self.judge().certified(&value, self.scenario.quorum, |vote| is_mark(vote, time)) > Duration::ZERO;
         if !is_confirmed {
             let what = format!("lock {number} for {time:?}: {}", self.judge().told(&value));
             self.violate("a mark is confirmed by a quorum", what);
@@ -65,7 +64,7 @@ impl World {
 
     fn lets_in(&self, judge: &Judge, kept: &Kept, hold: &Hold) -> bool {
         let marks =
-            judge.votes(&kept.value).iter().filter(|vote| vote.extends() && vote.grants() && vote.ttl == kept.time);
+            judge.votes(&kept.value).iter().filter(|vote| vote.extends() && vote.grants() && is_mark(vote, kept.time));
         let grants =
             || judge.votes(&hold.value).iter().filter(|vote| vote.grants() && vote.is_whole && judge.may_vote(vote));
         marks.into_iter().any(|mark| {
@@ -76,6 +75,11 @@ impl World {
             first.at < mark.at + kept.stands() && !is_ended
         })
     }
+}
+
+/// Whether it is for so long, and for the drift besides, by which it is longer than a lease of that time.
+fn is_mark(vote: &Vote, time: Duration) -> bool {
+    vote.ttl >= time + time / 100
 }
 
 /// A mark is no lease: no quarantine is as long, and no user is told of its end.
