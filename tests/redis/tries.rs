@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redquorum::{AcquireError, Admission, AdmissionStatus, Redlock};
+use redquorum::{AcquireError, Admission, AdmissionStatus, Redlock, RunError};
 use redquorum_testkit::{Fleet, Program};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
@@ -221,16 +221,12 @@ fn retry_after(error: &AcquireError) -> u64 {
     }
 }
 
-async fn report(redlock: &Redlock, day: &str) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    match redlock.lock(format!("report:{day}")).try_acquire().await {
-        Ok(guard) => {
-            println!("sending the report of {day}");
-            guard.keep_for(Duration::from_secs(3600)).await?;
-            Ok(())
-        }
-        Err(error) if error.is_contended() => Ok(()), // it is being done, or was done
-        Err(error) => Err(error.into()),
+async fn report(redlock: &Redlock, day: &str) -> Result<(), RunError> {
+    let daily = redlock.lock(format!("report:{day}")).at_least(Duration::from_secs(3600));
+    if daily.try_run(async |_lease| println!("sending the report of {day}")).await?.is_none() {
+        println!("another machine sends it, or has sent it");
     }
+    Ok(())
 }
 
 #[test]
