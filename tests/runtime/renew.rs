@@ -155,6 +155,16 @@ async fn a_failed_renewal_is_tried_again_every_tenth_and_the_lease_goes_on() {
     assert!(guard.is_valid());
 }
 
+/// Not from when it was known to have failed, an instance timeout later.
+#[tokio::test(start_paused = true)]
+async fn a_retry_is_counted_from_when_the_renewal_before_was_sent() {
+    let (cluster, redlock) = renewing(5).await;
+    let _guard = held(&redlock, "a").await;
+    hang_first(&cluster, 3, Hang::Stopped);
+    let times = when_extended(cluster.instance(4), 7_500).await;
+    assert_eq!(times, [FIRST, FIRST + 1_000, FIRST + 2_000, FIRST + 3_000, FIRST + 4_000]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_hung_minority_does_not_end_a_lease() {
     for how in [Hang::Stopped, Hang::RepliesLost, Hang::RequestsLost] {
