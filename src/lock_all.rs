@@ -253,11 +253,24 @@ impl LockAll {
                 decided => return decided,
             }
         }
-        let mut won = self.side_by_side(first, |lock| lock.try_acquire()).await?;
         let rivals = self.each.shared.instance_timeout / RIVALS_PART;
+        let mut won = self.side_by_side(first, |lock| self.alone(lock, rivals)).await?;
         let tried =
             self.side_by_side(others, |lock| behind_rivals(lock, rivals)).await.map(|others| won.extend(others));
         self.all_or_none(won, tried.err()).await
+    }
+
+    /// Tries the first. Another thread may be about to release what it took in for a try of before, as that was dropped.
+    async fn alone(&self, lock: Lock, wait: Duration) -> Result<Guard, AcquireError> {
+        let own = self.each.shared.tokens.client().to_string();
+        match lock.try_acquire().await {
+            Err(error)
+                if error.held_by().is_some_and(|it| it.in_this_client || it.by.client.as_ref() == Some(&own)) =>
+            {
+                behind_rivals(lock, wait).await
+            }
+            decided => decided,
+        }
     }
 
     /// Acquires some at once. With the first that is refused the others end: the holder of that one waits for them for a round only.

@@ -69,6 +69,19 @@ async fn where_one_is_taken_a_try_gives_the_others_back_and_names_it() {
     b.release().await.unwrap();
 }
 
+/// A try that is dropped as another thread takes its votes in has its lock for a moment longer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_try_is_not_refused_by_what_the_same_caller_has_dropped() {
+    let cluster = Cluster::new(3);
+    let client = || cluster.builder().instance_timeout(ms(40)).connect(); // it waits an eighth of that for rivals
+    let (one, other) = (client().await.unwrap(), client().await.unwrap());
+    let _b = held(&other, "b").await;
+    for _ in 0..500 {
+        let error = one.lock_all(BOTH).try_acquire().await.unwrap_err();
+        assert!(error.held_by().is_none_or(|held_by| held_by.resource == "b"), "{error}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_waits_keeps_and_renews_what_comes_before_and_has_its_turn_for_the_rest() {
     let cluster = Cluster::new(3);
