@@ -15,6 +15,8 @@ use tokio::time::sleep;
 
 #[path = "shared/machine.rs"]
 mod machine;
+#[path = "../tests/shared/marks.rs"]
+mod marks;
 #[path = "shared/page.rs"]
 mod page;
 

@@ -5,6 +5,10 @@
 
 #[path = "figures/aims.rs"]
 mod aims;
+#[path = "../tests/shared/grouped.rs"]
+mod grouped;
+#[path = "../tests/shared/marks.rs"]
+mod marks;
 #[path = "figures/measured.rs"]
 mod measured;
 #[path = "shared/median.rs"]

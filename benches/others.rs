@@ -9,6 +9,8 @@
 mod etcd;
 #[path = "shared/machine.rs"]
 mod machine;
+#[path = "../tests/shared/marks.rs"]
+mod marks;
 #[path = "shared/opened.rs"]
 mod opened;
 #[path = "shared/page.rs"]

@@ -4,6 +4,7 @@ use std::fs;
 
 use serde::Deserialize;
 
+use crate::grouped::grouped;
 use crate::{Outcome, median, page};
 
 pub(crate) const OURS: &str = "redquorum";
@@ -65,18 +66,6 @@ pub(crate) fn shown(value: Option<f64>) -> String {
         Some(value) if value.abs() < 9.95 && value != 0.0 => format!("{value:.1}"),
         Some(value) => grouped(&format!("{value:.0}")),
     }
-}
-
-/// Groups of three digits, apart as in 12 345.
-fn grouped(digits: &str) -> String {
-    let mut grouped = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) && digits.len() > 4 {
-            grouped.push(' ');
-        }
-        grouped.push(digit);
-    }
-    grouped
 }
 
 #[test]

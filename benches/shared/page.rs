@@ -1,10 +1,11 @@
-//! Figures in a page: between two marks, so that no figure is typed by hand.
+//! The pages into which figures are written.
 
 use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::Outcome;
+use crate::marks::between_marks;
 
 /// A file of `docs/`.
 pub(crate) fn path(name: &str) -> PathBuf {
@@ -14,17 +15,9 @@ pub(crate) fn path(name: &str) -> PathBuf {
 /// Puts a text between `<!-- name: begin -->` and `<!-- name: end -->` of a page.
 pub(crate) fn replace(page: &str, name: &str, text: &str) -> Outcome {
     let path = path(page);
-    let replaced =
-        replaced(&fs::read_to_string(&path)?, name, text).ok_or_else(|| format!("{page} has no marks for {name}"))?;
-    fs::write(path, replaced)?;
+    let replaced = between_marks(&fs::read_to_string(&path)?, name, text);
+    fs::write(path, replaced.ok_or_else(|| format!("{page} has no marks for {name}"))?)?;
     Ok(())
-}
-
-fn replaced(page: &str, name: &str, text: &str) -> Option<String> {
-    let (before, rest) = page.split_once(&format!("<!-- {name}: begin -->"))?;
-    let end = format!("<!-- {name}: end -->");
-    let (_, after) = rest.split_once(&end)?;
-    Some(format!("{before}<!-- {name}: begin -->\n\n{}\n\n{end}{after}", text.trim()))
 }
 
 /// A table in Markdown.
@@ -35,13 +28,4 @@ pub(crate) fn table<C: Display>(head: &[&str], rows: &[Vec<C>]) -> String {
         table.push_str(&format!("| {} |\n", cells.join(" | ")));
     }
     table
-}
-
-#[test]
-fn a_text_is_put_between_its_marks_and_nothing_else_changes() {
-    let page = "a\n<!-- x: begin -->\nold\n<!-- x: end -->\nb\n<!-- y: begin --><!-- y: end -->";
-    let new = "a\n<!-- x: begin -->\n\nnew\n\n<!-- x: end -->\nb\n<!-- y: begin --><!-- y: end -->";
-    assert_eq!(replaced(page, "x", "new\n").as_deref(), Some(new));
-    assert_eq!(replaced(new, "x", "new").as_deref(), Some(new));
-    assert_eq!(replaced(page, "z", "new"), None);
 }

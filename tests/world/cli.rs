@@ -21,25 +21,36 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::batch::{cores, print_batch, run_batch, run_shown};
 use crate::faults::Fault;
 use crate::invariants::scenes;
-use crate::judged::Judged;
+use crate::judged::{self, Judged};
 use crate::planted::{self, Sought};
 use crate::runner::run;
 use crate::scenario::{CUT, FORGETFUL, MOVED, NARROW, TOGETHER, seed_name, seed_of};
 use crate::shrink::{replay_name, shrink};
 use crate::stats::Stats;
 
-/// Seeds of the fixed set.
-const FIXED: u64 = if cfg!(debug_assertions) { 60 } else { 1_000 };
-/// The same of the narrow mode.
-const FIXED_NARROW: u64 = if cfg!(debug_assertions) { 200 } else { 10_000 };
-/// The same of the mode for what several have together.
-const FIXED_TOGETHER: u64 = if cfg!(debug_assertions) { 40 } else { 1_000 };
-/// The same of the mode for leases that are moved.
-const FIXED_MOVED: u64 = if cfg!(debug_assertions) { 60 } else { 300 };
-/// The same of the mode in which links are cut.
-const FIXED_CUT: u64 = if cfg!(debug_assertions) { 20 } else { 200 };
-/// The same of the mode in which tokens are forgotten.
-const FIXED_FORGETFUL: u64 = if cfg!(debug_assertions) { 40 } else { 2_000 };
+/// How scenarios are drawn.
+struct Mode {
+    option: &'static str,
+    /// Where its seeds begin.
+    base: u64,
+    about: &'static str,
+    /// How many are in the fixed set.
+    fixed: u64,
+}
+
+const MODES: [Mode; 6] = [
+    Mode { option: "--narrow", base: NARROW, about: "narrow", fixed: fixed(200, 10_000) },
+    Mode { option: "--together", base: TOGETHER, about: "readers, permits and leaders", fixed: fixed(40, 1_000) },
+    Mode { option: "--moved", base: MOVED, about: "moved leases", fixed: fixed(60, 300) },
+    Mode { option: "--cut", base: CUT, about: "cut links", fixed: fixed(20, 200) },
+    Mode { option: "--forgetful", base: FORGETFUL, about: "forgotten tokens", fixed: fixed(40, 2_000) },
+    Mode { option: "--rich", base: 0, about: "rich", fixed: fixed(60, 1_000) },
+];
+
+const fn fixed(debug: u64, release: u64) -> u64 {
+    if cfg!(debug_assertions) { debug } else { release }
+}
+
 /// So many are run between two looks at the time.
 const NARROW_AT_ONCE: u64 = 4_000;
 const TOGETHER_AT_ONCE: u64 = 1_000;
@@ -55,14 +66,7 @@ pub(crate) fn main() -> ExitCode {
     let value = |name: &str| args.iter().position(|arg| arg == name).and_then(|at| args.get(at + 1)).cloned();
     let number = |name: &str| value(name).and_then(|text| text.replace('_', "").parse::<u64>().ok());
     let has = |name: &str| args.iter().any(|arg| arg == name);
-    let modes = [
-        ("--narrow", NARROW),
-        ("--together", TOGETHER),
-        ("--moved", MOVED),
-        ("--cut", CUT),
-        ("--forgetful", FORGETFUL),
-    ];
-    let base = modes.iter().find(|(name, _)| has(name)).map_or(0, |(_, base)| *base);
+    let base = MODES.iter().find(|mode| has(mode.option)).map_or(0, |mode| mode.base);
     let start = value("--start").and_then(|name| seed_of(&name.replace('_', ""))).map_or(base, |start| start | base);
     let jobs = number("--jobs").map_or_else(cores, |jobs| usize::try_from(jobs).unwrap_or(1));
     let ok = if let Some(name) = value("--replay") {
@@ -72,7 +76,7 @@ pub(crate) fn main() -> ExitCode {
     } else if has("--scenes") {
         scenes::are_seen()
     } else if args.iter().any(|arg| arg == "--page") {
-        planted::write_page()
+        planted::write_page() && judged::write_page().inspect_err(|error| eprintln!("docs/testing.md: {error}")).is_ok()
     } else if args.iter().any(|arg| arg == "--planted") {
         let only = value("--only");
         let all = if args.iter().any(|arg| arg == "--uncaught") { Sought::Uncaught } else { Sought::All };
@@ -94,18 +98,10 @@ pub(crate) fn main() -> ExitCode {
         );
         let seen = scenes::are_seen();
         let apply = planted::apply();
-        let modes = [
-            (NARROW, FIXED_NARROW),
-            (TOGETHER, FIXED_TOGETHER),
-            (MOVED, FIXED_MOVED),
-            (CUT, FIXED_CUT),
-            (FORGETFUL, FIXED_FORGETFUL),
-            (0, FIXED),
-        ];
         let mut judged = Judged::default();
         same && seen
             && apply
-            && modes.into_iter().all(|(mode, count)| judged.note(mode, seeds(mode, count, jobs, true)))
+            && MODES.iter().all(|mode| judged.note(mode.about, seeds(mode.base, mode.fixed, jobs, true)))
             && judged.report()
     };
     if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -123,7 +119,7 @@ fn is_deterministic() -> bool {
     let done = AtomicBool::new(false);
     let here = std::thread::scope(|scope| {
         scope.spawn(|| {
-            let beside = (NARROW..NARROW + FIXED_NARROW).take_while(|_| !done.load(Ordering::Relaxed));
+            let beside = (NARROW..NARROW + fixed(200, 10_000)).take_while(|_| !done.load(Ordering::Relaxed));
             beside.for_each(|seed| drop(run(seed, None, false)));
         });
         let here = hash(COMPARED);

@@ -13,6 +13,8 @@ mod deeds;
 mod demand;
 mod faults;
 mod given;
+#[path = "../shared/grouped.rs"]
+mod grouped;
 mod history;
 mod invariants;
 mod judge;
@@ -20,6 +22,8 @@ mod judged;
 mod left_behind;
 #[path = "../shared/lua.rs"]
 mod lua;
+#[path = "../shared/marks.rs"]
+mod marks;
 mod movers;
 mod net;
 mod operator;

@@ -7,7 +7,6 @@ use std::path::PathBuf;
 
 use super::bug::{Bug, root};
 use super::pinned::{Finding, Pinned};
-use crate::judged;
 use crate::scenario::seed_name;
 
 const HEAD: &str = "\
@@ -65,12 +64,7 @@ fn caught_by(bug: &Bug, pinned: &Pinned) -> String {
 }
 
 pub(super) fn write(bugs: &[Bug], pinned: &Pinned) -> io::Result<()> {
-    fs::write(file(), page(bugs, pinned))?;
-    let tests = root().join("docs/testing.md");
-    match judged::write_into(&fs::read_to_string(&tests)?)? {
-        Some(page) => fs::write(tests, page),
-        None => Ok(()), // the fixed set was not run here
-    }
+    fs::write(file(), page(bugs, pinned))
 }
 
 /// Whether the page tells what is pinned, and so does the table of guarantees.
