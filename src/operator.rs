@@ -3,5 +3,5 @@
 //! The command line `redquorum` has all of it: `admission`, `list`, `check` and `status`. A service that locks needs none of it.
 
 pub use crate::admission::{AdmissionRecords, RecordRefusal, RecordsError, ShownRecord, Written};
-pub use crate::instance::{ClockOffset, Examination, ServerDetails};
+pub use crate::instance::{ClockOffset, Examination, OtherList, ServerDetails};
 pub use crate::listing::Listing;

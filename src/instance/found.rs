@@ -1,5 +1,6 @@
 //! What instances answer to questions: about keys, about their records, and about themselves.
 
+use std::fmt;
 use std::time::Duration;
 
 use super::cause::Cause;
@@ -117,6 +118,33 @@ pub struct ServerDetails {
     /// Why it would set no key now, by its answers to the commands of a lock, which change nothing here: it may be full, unable to write to
     /// its disk, without the replicas that it needs, paused (no answer within the instance timeout), or deny a right. `None` if it would.
     pub refuses_writes: Option<Cause>,
+    /// Clients that use another list of instances, as far as they are connected now, wait by notification, and need a majority; `None`
+    /// without the right to `PUBSUB NUMSUB`.
+    pub other_lists: Option<Vec<OtherList>>,
+}
+
+/// Clients that are connected to an instance and use another list of instances, or another quorum, than this one: with both, two clients
+/// can hold the same lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OtherList {
+    /// How many.
+    pub clients: u64,
+    /// Their quorum.
+    pub votes: usize,
+    /// How many instances their list has.
+    pub instances: usize,
+}
+
+impl fmt::Display for OtherList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { clients, votes, instances } = self;
+        write!(
+            f,
+            "clients with another list of instances are connected to it ({clients}), which need {votes} of {instances} votes: one of them may \
+             hold a lock that this client holds, too; give all the same list and quorum"
+        )
+    }
 }
 
 /// What a scan of an instance found.

@@ -11,7 +11,7 @@ mod unasked;
 
 pub use cause::{Cause, ReplyKind};
 pub(crate) use command_size::{MAX_COMMAND_BYTES, split_into_commands};
-pub use found::{Examination, ServerDetails};
+pub use found::{Examination, OtherList, ServerDetails};
 pub(crate) use found::{FoundKeys, FoundRecord, KeyState, Read, StoredKey, Trace};
 pub(crate) use reply_to::{ReplyTo, TakesReplies};
 pub(crate) use requests::{Claim, ClaimWords, Request, Wake};

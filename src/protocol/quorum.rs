@@ -81,6 +81,18 @@ impl Quorum {
         without > self.instances.saturating_sub(self.votes)
     }
 
+    /// Whether both may win with no instance that votes for both, where the shorter list is part of the longer (P30).
+    pub const fn may_miss(self, other: Self) -> bool {
+        let all = if self.instances < other.instances { other.instances } else { self.instances };
+        self.votes + other.votes <= all
+    }
+
+    /// The majorities of lists of other lengths that it [may miss](Self::may_miss).
+    pub fn majorities_missed(self) -> impl Iterator<Item = Self> {
+        let majorities = (1..=MAX_INSTANCES).filter_map(|instances| Self::majority(instances).ok());
+        majorities.filter(move |other| self.may_miss(*other))
+    }
+
     /// A majority of `instances`: `instances / 2 + 1`.
     ///
     /// # Errors
@@ -146,6 +158,22 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// P30, with lists of which one is part of the other.
+    #[test]
+    fn lists_that_differ_by_more_than_one_instance_may_miss_each_other() {
+        for (one, other) in (1..=MAX_INSTANCES).flat_map(|one| (1..=MAX_INSTANCES).map(move |other| (one, other))) {
+            let [majority, its] = [one, other].map(|instances| Quorum::majority(instances).unwrap());
+            let is_safe = one.abs_diff(other) < 2 || (one.abs_diff(other) == 2 && one % 2 == 0);
+            assert_eq!(majority.majorities_missed().any(|missed| missed == its), !is_safe, "{one} and {other}");
+        }
+        let all = Quorum::new(5, 5).unwrap();
+        assert_eq!(
+            all.majorities_missed().map(Quorum::instances).next(),
+            Some(10),
+            "a larger quorum misses none of its parts"
+        );
     }
 
     #[test]

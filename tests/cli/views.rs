@@ -96,6 +96,25 @@ fn the_status_is_a_table_with_what_to_do_and_a_verdict() {
     assert!(stdout(&dead).contains("1 of 3 may vote, 2 needed: no lock can be acquired"));
 }
 
+/// A10.
+#[test]
+fn a_list_that_was_cut_is_told_of_by_status_and_check() {
+    let (fleet, dir) = (fleet_of(5), Dir::new());
+    let mut holder = holder(&fleet, &dir, "a", &[]);
+    let cut = |args: &[&str]| {
+        let mut command = redquorum(&fleet, args);
+        output(command.env("REDQUORUM_INSTANCES", fleet.addresses()[..3].join(" ")))
+    };
+    let words = "clients with another list of instances are connected to it (1), which need 3 of 5 votes";
+    for (args, code) in [(&["status"][..], 0), (&["check", "-r", "b"], 1)] {
+        let told = cut(args);
+        let all = stdout(&told) + &stderr(&told);
+        assert!(told.status.code() == Some(code) && all.contains(words), "{args:?}: {told:?}");
+    }
+    signal(&holder, Signal::SIGTERM);
+    holder.wait().unwrap();
+}
+
 #[test]
 fn the_status_for_programs_keeps_its_shape() {
     let fleet = fleet_of(3);

@@ -1,10 +1,11 @@
 //! What operators want to know beyond one lock.
 
-use redquorum::ReplyKind;
-use redquorum_testkit::{Kind, Proxy, Server};
+use redquorum::operator::OtherList;
+use redquorum::{Redlock, ReplyKind};
+use redquorum_testkit::{Kind, Proxy, Reply, Server};
 use tokio::time::{sleep, timeout};
 
-use crate::support::{TIMEOUT, builder_of, client_of, fleet_of, held, ms, on_each_kind, ready};
+use crate::support::{PATIENCE, TIMEOUT, builder_of, client_of, eventually, fleet_of, held, ms, on_each_kind, ready};
 
 #[test]
 fn locks_are_listed_below_their_namespace_and_other_data_is_not() {
@@ -107,6 +108,42 @@ fn an_instance_says_what_it_is_and_how_it_does() {
             "{examined:?}"
         );
     });
+}
+
+/// A10: as with a variable that was cut short; beside it a list that is being changed (P30).
+#[test]
+fn clients_whose_list_was_cut_are_seen_and_those_whose_list_matches_are_not() {
+    on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 5);
+        let addresses = fleet.addresses();
+        let of_first = async |count: usize| ready(builder_of(&fleet).instances(addresses[..count].to_vec())).await;
+        // By instance: how many clients, and their quorum.
+        let seen = async |client: &Redlock| {
+            let asked = client.examine().await.into_iter().map(|asked| asked.answer.unwrap().other_lists.unwrap());
+            let short = |list: &OtherList| (list.clients, list.votes, list.instances);
+            asked.map(|lists| lists.iter().map(short).collect::<Vec<_>>()).collect::<Vec<_>>()
+        };
+        let (all, again, four) = (of_first(5).await, of_first(5).await, of_first(4).await);
+        assert_eq!(seen(&all).await, [const { Vec::new() }; 5]);
+        let cut = of_first(3).await;
+        assert_eq!(seen(&cut).await, [[(2, 3, 5)]; 3]);
+        assert_eq!(seen(&again).await, [[(1, 2, 3)].as_slice(), &[(1, 2, 3)], &[(1, 2, 3)], &[], &[]]);
+        assert_eq!(
+            seen(&four).await,
+            [const { Vec::new() }; 4],
+            "a quorum of three and one of two of three of the four share one"
+        );
+        drop(cut);
+        let is_gone = || fleet.iter().all(|server| numsub(server, "redquorum:wake:2-of-3") == 0);
+        assert!(eventually(PATIENCE, is_gone).await, "a list is in use while a client with it is connected");
+    });
+}
+
+fn numsub(server: &Server, channel: &str) -> i64 {
+    match server.command(&["PUBSUB", "NUMSUB", channel]).unwrap() {
+        Reply::Array(answer) => answer[1].int().unwrap(),
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]

@@ -18,6 +18,7 @@ use super::conn::{Answer, Conn};
 use super::connection::InstanceConnection;
 use super::credentials::Credentials;
 use super::denied::Denied;
+use super::lists;
 use super::login::log_in;
 use super::open::open_stream;
 use super::options::{ConnectFailure, ConnectOptions};
@@ -26,6 +27,7 @@ use super::scripts;
 use super::sentinel::find_master;
 use super::standing::Rights;
 use super::stream::ByteStream;
+use crate::instance::OtherList;
 use crate::protocol::{AdmissionState, Cause, Instant, RecordMeaning};
 
 /// The most round trips of admission: the server's facts, then the record, and for a first client
@@ -118,6 +120,11 @@ async fn ask_what_it_is(options: &ConnectOptions, conn: &Conn) -> Result<(Rights
     // Without the right to subscribe a client gets no messages and only polls (P27).
     let channel = options.client.listener.as_ref().map(|listener| listener.client.channel());
     let hears = channel.map(|channel| conn.ask(redis::cmd("SUBSCRIBE").arg(channel)));
+    let quorum = options.client.quorum;
+    if options.client.listener.is_some() {
+        drop(conn.ask(&lists::announce(quorum))); // the right to it is that of the other channel
+    }
+    let other_lists = lists::ask(conn, quorum);
     let named = options.address.client_name();
     let named = named.map(|name| conn.ask(redis::cmd("CLIENT").arg("SETNAME").arg(name)));
     let report = match options.client.admission {
@@ -129,7 +136,18 @@ async fn ask_what_it_is(options: &ConnectOptions, conn: &Conn) -> Result<(Rights
         hears: OptionFuture::from(hears.map(Answer::succeeded)).await,
         named: OptionFuture::from(named.map(Answer::succeeded)).await,
     };
+    note_lists(options, other_lists.await.unwrap_or_default());
     Ok((rights, report))
+}
+
+/// Warns of clients with another list: not again while that stays so.
+fn note_lists(options: &ConnectOptions, lists: Vec<OtherList>) {
+    let known = std::mem::replace(&mut options.standing.lock().other_lists, lists.clone());
+    for list in lists {
+        if !known.iter().any(|known| (known.votes, known.instances) == (list.votes, list.instances)) {
+            tracing::warn!(instance = options.address.shown(), "{list}");
+        }
+    }
 }
 
 /// Warns of rights that are missing: once, not at each reconnect.

@@ -12,6 +12,7 @@ mod credentials;
 mod denied;
 mod forget_tokens;
 pub(crate) mod link;
+mod lists;
 mod login;
 mod open;
 mod options;

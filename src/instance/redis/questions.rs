@@ -16,6 +16,7 @@ use super::conn::Conn;
 use super::connect::load;
 use super::connection::InstanceConnection;
 use super::denied::Denied;
+use super::lists;
 use crate::instance::{Claim, ClockOffset, FoundKeys, KeyState, Read, ServerDetails, StoredKey};
 use crate::protocol::{Cause, FencingToken, READERS};
 use crate::resource::{FLOOR_KEY, Resource, TOKENS_KEY};
@@ -205,6 +206,7 @@ pub(super) async fn examine(connection: &InstanceConnection) -> Result<ServerDet
     let snapshots = within(deadline, conn.ask(&snapshots).read()).await;
     let details = from_info(&info.concat(), snapshots.ok().as_ref());
     let tokens = within(deadline, conn.ask_all(&tokens()).read()).await.unwrap_or_default();
+    let other_lists = within(deadline, lists::ask(conn, connection.options.client.quorum)).await.ok();
     // Last: a paused server answers nothing behind it.
     let refuses_writes = match timeout(deadline, load(conn, true)).await {
         Ok(Ok(denied)) => denied.and_then(|denied| denied.map_or_else(Some, Denied::obstacle)),
@@ -222,6 +224,7 @@ pub(super) async fn examine(connection: &InstanceConnection) -> Result<ServerDet
         refuses_writes,
         tokens,
         floor_lag,
+        other_lists,
         ..details
     })
 }

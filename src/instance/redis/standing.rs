@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::address::Endpoint;
 use super::admission::server_info::ServerInfo;
-use crate::instance::{InstanceCounts, InstanceStatus, ReplyKind, Trouble};
+use crate::instance::{InstanceCounts, InstanceStatus, OtherList, ReplyKind, Trouble};
 use crate::log_limit::LogLimit;
 use crate::protocol::{AdmissionState, Cause, Instant, NotUsable, Reply, SeenRecords};
 
@@ -39,6 +39,8 @@ pub(super) struct Known {
     sessions: Vec<u64>,
     /// Over the previous connection.
     pub(super) rights: Rights,
+    /// What other lists of instances were in use when it was connected last (A10).
+    pub(super) other_lists: Vec<OtherList>,
     /// The records of the process that was connected last.
     pub(super) seen: SeenRecords,
     /// How the previous connection left the instance, and how far the client's clock had been put forward by then: the instance's clock may

@@ -120,6 +120,7 @@ pub(crate) fn problems(
         let (trip, limit) = (time(details.round_trip), time(instance_timeout));
         add(false, format!("a round trip takes {trip} of an instance timeout of {limit}; use a longer timeout"));
     }
+    details.other_lists.iter().flatten().for_each(|list| add(true, list.to_string()));
     if !details.pushes_changes {
         add(false, "CLIENT TRACKING is denied: replaced data may go unnoticed; grant client|tracking".to_owned());
     }

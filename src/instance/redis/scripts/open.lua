@@ -21,7 +21,7 @@ if listeners.err then
   return listeners
 end
 for _, channel in ipairs(listeners) do
-  if channel ~= ARGV[3] then
+  if channel ~= ARGV[3] and not string.find(channel, '-of-', 1, true) then -- that is a list, whose clients have channels of their own
     return {'listener', channel}
   end
 end

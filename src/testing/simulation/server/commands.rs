@@ -83,6 +83,7 @@ impl State {
                 let count = Answer::number(session.channels.len() as u64);
                 Answer::Push(vec![Answer::bytes("subscribe"), Answer::bytes(channel), count])
             }
+            ([b"PUBSUB", b"NUMSUB"], [_, _, channels @ ..]) => self.subscribers(channels),
             ([b"PUBLISH", _], [_, channel, message]) => Answer::number(self.publish(channel, message)),
             _ => return self.on_data(number, words, wall_us),
         })
@@ -173,6 +174,13 @@ impl State {
         let channels = self.sessions.values().flat_map(|session| &session.channels);
         let channels: BTreeSet<_> = channels.filter(|channel| channel.starts_with(start)).collect();
         Answer::List(channels.into_iter().map(Answer::bytes).collect())
+    }
+
+    /// How many connections are subscribed to each.
+    fn subscribers(&self, channels: &[&[u8]]) -> Answer {
+        let count =
+            |channel: &[u8]| self.sessions.values().filter(|session| session.channels.contains(channel)).count();
+        Answer::List(channels.iter().flat_map(|it| [Answer::bytes(it), Answer::number(count(it) as u64)]).collect())
     }
 
     /// PUBLISH: to how many connections it was pushed, those that are subscribed now. It is not stored.
