@@ -69,6 +69,15 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
+/// Labels of links that the page does not define: `src/guide/links.md` does it for the crate's documentation alone.
+fn undefined(text: &str) -> Vec<(usize, &str)> {
+    let definition = |line: &str| Some(line.strip_prefix('[')?.split_once("]: ")?.0.to_owned());
+    let defined: BTreeSet<String> = prose(text).filter_map(|(_, line)| definition(line)).collect();
+    let labels = prose(text)
+        .flat_map(|(at, line)| line.split("][").skip(1).filter_map(move |rest| Some((at, rest.split_once(']')?.0))));
+    labels.filter(|(_, label)| !defined.contains(*label)).collect()
+}
+
 pub(crate) fn check(file: &File, targets: &Targets) -> Vec<String> {
     let is_page = file.path.ends_with(".md");
     let is_shown = targets.guide.contains(&format!("\"../../{}\"", file.path));
@@ -86,6 +95,10 @@ pub(crate) fn check(file: &File, targets: &Targets) -> Vec<String> {
                 problems.push(file.problem(at, &format!("write [text][{target}], and add that to {GUIDE_LINKS}")));
             }
         }
+    }
+    if is_page && file.path != GUIDE_LINKS {
+        let missing = undefined(&file.text).into_iter();
+        problems.extend(missing.map(|(at, label)| file.problem(at, &format!("nothing defines [{label}]"))));
     }
     for (at, line) in file.text.lines().enumerate() {
         let is_comment = file.is_rust_in("") && line.trim_start().starts_with("//");
@@ -106,6 +119,7 @@ fn a_link_or_a_name_that_leads_nowhere_is_found() {
     assert_eq!(problems("docs/c.md", "[x](../docs/x.md) [y](#y)"), 2);
     assert_eq!(problems("docs/b.md", "[a](a.md)\n[README.md]: ../README.md"), 2);
     assert_eq!(problems("docs/b.md", "[a.md]\n\n[a.md]: a.md"), 0);
+    assert_eq!(problems("docs/b.md", "[a][a.md] [b][b.md]\n\n[a.md]: a.md"), 1);
     assert_eq!(problems("docs/c.md", "[r](../README.md) [a](a.md#of-this-and-that) [b](https://example.org/b)"), 0);
     assert_eq!(problems("README.md", "in `src/b.rs`, `b/b.rs`, `x.lua`,\n`src/b/` and `d.md`"), 5);
     assert_eq!(problems("src/x.rs", "  /// `c.rs` has it\nlet a = \"`d.rs`\";"), 1);

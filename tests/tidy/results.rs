@@ -35,7 +35,7 @@ pub(crate) fn check_words(files: &[File]) -> Option<String> {
     (words > MOST_WORDS).then(|| format!("the pages have {words} words, at most {MOST_WORDS} are read: shorten one"))
 }
 
-/// Numbers of states, at the beginning of lines in the page about tests, that no test of the model asserts.
+/// Numbers of states, in the first cells of rows in the page about tests, that no test of the model asserts.
 pub(crate) fn check_states(files: &[File]) -> Vec<String> {
     let asserted = |number: &str| {
         let number = number.replace(' ', "_");
@@ -49,9 +49,9 @@ pub(crate) fn check_states(files: &[File]) -> Vec<String> {
     wrong.chain(numbers.is_empty().then(|| format!("{} has no number of states", page.path))).collect()
 }
 
-/// The number before two spaces, as in `  1 849 454  three instances`.
+/// The number in the first cell, as in `| 1 849 454 | three instances |`.
 fn states(line: &str) -> Option<&str> {
-    let (number, _) = line.trim_start().split_once("  ")?;
+    let (number, _) = line.strip_prefix("| ")?.split_once(" |")?;
     number.chars().all(|c| c.is_ascii_digit() || c == ' ').then_some(number).filter(|number| !number.is_empty())
 }
 
@@ -117,9 +117,9 @@ fn a_number_of_states_is_one_that_the_model_asserts() {
     let model = File::new("tests/model/lib.rs", "check(3_208_749)");
     let page = |text| File::new("docs/testing.md", text);
     let of_today =
-        page("x\n## Model checking (a)\n\n 3 208 749  permits\n     7 760  a holder\n3 servers\n\n## B\n 9  c");
+        page("x\n## Model checking (a)\n\n| 3 208 749 | permits |\n| 7 760 | a holder |\n3 |\n\n## B\n| 9 | c |");
     assert_eq!(check_states(&[model, of_today]).len(), 1);
-    assert_eq!(check_states(&[page("x\n## Model checking (a)\n\n| 3 |\n")]).len(), 1);
+    assert_eq!(check_states(&[page("x\n## Model checking (a)\n\n| states |\n| a 3 |\n")]).len(), 1);
 }
 
 #[test]
