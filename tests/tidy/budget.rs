@@ -11,8 +11,8 @@ use crate::source::File;
 /// What is counted, the most of it, and by how much less there may be before the budget is to be lowered.
 type Budget = (&'static str, usize, usize);
 
-const LIBRARY: [Budget; 3] = [("files", 155, 0), ("lines", 31_025, 60), ("lines of code", 18_055, 40)];
-const PAIR: [Budget; 3] = [("files", 72, 0), ("lines of code", 11_206, 20), ("types", 212, 0)];
+const LIBRARY: [Budget; 3] = [("files", 156, 0), ("lines", 31_155, 60), ("lines of code", 18_135, 40)];
+const PAIR: [Budget; 3] = [("files", 72, 0), ("lines of code", 11_214, 20), ("types", 212, 0)];
 
 /// What an uncontended acquire and its release run through, by the functions that a profiler saw called for each of them. The first is where
 /// users begin; each other one is imported by one of these.
