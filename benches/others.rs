@@ -43,8 +43,8 @@ use work::Round;
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Of this library's locks.
-const TTL: Duration = Duration::from_secs(2);
+/// Of all locks and sessions.
+const TTL: Duration = Duration::from_secs(30);
 
 const ROUNDS: usize = 3;
 

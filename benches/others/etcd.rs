@@ -1,21 +1,20 @@
-//! Three servers of etcd, reached by its JSON gateway: one request to lock, one to unlock, on a connection that stays.
+//! Three servers of etcd, asked by gRPC as etcd's own clients ask: one request to lock, one to unlock, on a connection that stays.
 //!
-//! As with etcd's own clients a session is a lease, whose end would end its locks. Each user has one, so that two never
-//! get in by the same.
+//! As with those a session is a lease, whose end would end its locks. Each user has one, so that two never get in by the same.
 
 use std::path::Path;
 
-use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::TcpStream;
+use prost::Message;
+use tonic::Request;
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::{Channel, Endpoint};
+use tonic_prost::ProstCodec;
 
-use crate::Outcome;
 use crate::process::{Dir, Process, free_ports, program, until_up};
+use crate::{Outcome, TTL};
 
 const SERVERS: usize = 3;
-
-/// Of a session, in seconds: longer than any run.
-const TTL: u32 = 300;
 
 pub(crate) struct Etcd {
     ports: [u16; SERVERS],
@@ -24,12 +23,12 @@ pub(crate) struct Etcd {
 }
 
 pub(crate) struct Session {
-    gateway: Gateway,
-    lease: String,
+    server: Grpc<Channel>,
+    lease: i64,
 }
 
 /// What is needed to unlock.
-pub(crate) struct Held(String);
+pub(crate) struct Held(Vec<u8>);
 
 pub(crate) async fn start() -> Outcome<Option<Etcd>> {
     let Some(program) = program("etcd") else { return Ok(None) };
@@ -79,10 +78,11 @@ impl Etcd {
 
 impl Session {
     async fn open(port: u16) -> Outcome<Self> {
-        let mut gateway = Gateway { stream: BufReader::new(TcpStream::connect(("127.0.0.1", port)).await?) };
-        gateway.stream.get_ref().set_nodelay(true)?;
-        let granted = gateway.ask("/v3/lease/grant", &json!({ "TTL": TTL })).await?;
-        Ok(Self { gateway, lease: text(&granted, "ID")? })
+        let endpoint = Endpoint::try_from(format!("http://127.0.0.1:{port}"))?.tcp_nodelay(true);
+        let mut server = Grpc::new(endpoint.connect().await?);
+        let wanted = Grant { seconds: i64::try_from(TTL.as_secs())? };
+        let granted: Granted = ask(&mut server, "/etcdserverpb.Lease/LeaseGrant", wanted).await?;
+        Ok(Self { server, lease: granted.lease })
     }
 
     async fn pair(mut self) -> Outcome {
@@ -92,71 +92,59 @@ impl Session {
 
     /// Waits for its turn.
     pub(crate) async fn acquire(&mut self, name: &str) -> Outcome<Held> {
-        let request = json!({ "name": encoded(name), "lease": self.lease });
-        Ok(Held(text(&self.gateway.ask("/v3/lock/lock", &request).await?, "key")?))
+        let wanted = Lock { name: name.into(), lease: self.lease };
+        let locked: Locked = ask(&mut self.server, "/v3lockpb.Lock/Lock", wanted).await?;
+        Ok(Held(locked.key))
     }
 
     pub(crate) async fn release(&mut self, Held(key): Held) -> Outcome {
-        self.gateway.ask("/v3/lock/unlock", &json!({ "key": key })).await.map(drop)
+        ask(&mut self.server, "/v3lockpb.Lock/Unlock", Unlock { key }).await.map(|Unlocked {}| ())
     }
 }
 
-fn text(answer: &Value, field: &str) -> Outcome<String> {
-    Ok(answer[field].as_str().ok_or_else(|| format!("etcd said {answer}"))?.to_owned())
+async fn ask<Q, A>(server: &mut Grpc<Channel>, what: &'static str, question: Q) -> Outcome<A>
+where
+    Q: Message + 'static,
+    A: Message + Default + 'static,
+{
+    server.ready().await?;
+    let codec = ProstCodec::<Q, A>::default();
+    Ok(server.unary(Request::new(question), PathAndQuery::from_static(what), codec).await?.into_inner())
 }
 
-/// As much of HTTP as the gateway needs.
-struct Gateway {
-    stream: BufReader<TcpStream>,
+// As much of etcd's messages as is needed here: etcd's client generates all of them with a program that not every machine has.
+
+#[derive(Clone, PartialEq, Message)]
+struct Grant {
+    #[prost(int64, tag = "1")]
+    seconds: i64,
 }
 
-impl Gateway {
-    async fn ask(&mut self, path: &str, request: &Value) -> Outcome<Value> {
-        let body = request.to_string();
-        let request = format!("POST {path} HTTP/1.1\r\nHost: etcd\r\nContent-Length: {}\r\n\r\n{body}", body.len());
-        self.stream.write_all(request.as_bytes()).await?;
-        let status = self.line().await?;
-        let mut length = None;
-        loop {
-            let line = self.line().await?.to_ascii_lowercase();
-            if line.is_empty() {
-                break;
-            }
-            length = line.strip_prefix("content-length:").map(str::trim).map(str::to_owned).or(length);
-        }
-        let mut body = vec![0; length.ok_or("an answer without a length")?.parse()?];
-        self.stream.read_exact(&mut body).await?;
-        if !status.contains(" 200 ") {
-            return Err(format!("{path}: {status} {}", String::from_utf8_lossy(&body)).into());
-        }
-        Ok(serde_json::from_slice(&body)?)
-    }
-
-    async fn line(&mut self) -> Outcome<String> {
-        let mut line = String::new();
-        if self.stream.read_line(&mut line).await? == 0 {
-            return Err("the connection was closed".into());
-        }
-        Ok(line.trim_end().to_owned())
-    }
+#[derive(Clone, PartialEq, Message)]
+struct Granted {
+    #[prost(int64, tag = "2")]
+    lease: i64,
 }
 
-/// In Base64, as the gateway wants bytes.
-fn encoded(text: &str) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut encoded = String::new();
-    for three in text.as_bytes().chunks(3) {
-        let bits =
-            three.iter().enumerate().fold(0_usize, |bits, (at, byte)| bits | usize::from(*byte) << (16 - 8 * at));
-        for at in 0..4 {
-            let digit = DIGITS[bits >> (18 - 6 * at) & 63];
-            encoded.push(if at <= three.len() { char::from(digit) } else { '=' });
-        }
-    }
-    encoded
+#[derive(Clone, PartialEq, Message)]
+struct Lock {
+    #[prost(bytes = "vec", tag = "1")]
+    name: Vec<u8>,
+    #[prost(int64, tag = "2")]
+    lease: i64,
 }
 
-#[test]
-fn bytes_are_encoded_as_others_do() {
-    assert_eq!(["", "f", "fo", "foo", "foobar?~"].map(encoded), ["", "Zg==", "Zm8=", "Zm9v", "Zm9vYmFyP34="]);
+#[derive(Clone, PartialEq, Message)]
+struct Locked {
+    #[prost(bytes = "vec", tag = "2")]
+    key: Vec<u8>,
 }
+
+#[derive(Clone, PartialEq, Message)]
+struct Unlock {
+    #[prost(bytes = "vec", tag = "1")]
+    key: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Unlocked {}

@@ -5,11 +5,10 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{Client, IntoConnectionInfo, Script};
 
-use crate::Outcome;
+use crate::{Outcome, TTL};
 
 const DELETE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
 
-const TTL_MS: u64 = 10_000;
 
 const LONGEST_PAUSE_US: u64 = 5_000;
 
@@ -43,7 +42,7 @@ impl Session {
         self.drawn += 1;
         let value = format!("{}-{}", self.user, self.drawn);
         let mut command = redis::cmd("SET");
-        command.arg(name).arg(&value).arg("NX").arg("PX").arg(TTL_MS);
+        command.arg(name).arg(&value).arg("NX").arg("PX").arg(TTL.as_secs() * 1_000);
         loop {
             let set: Option<String> = command.query_async(&mut self.connection).await?;
             if set.is_some() {

@@ -51,7 +51,7 @@ impl Kind {
         match self {
             Self::Ours => "`redquorum` on five Redis",
             Self::Single => "`SET NX PX` on one Redis",
-            Self::Etcd => "etcd, three servers, by its JSON gateway",
+            Self::Etcd => "etcd, three servers, by gRPC",
             Self::ZooKeeper => "ZooKeeper, three servers",
             Self::Postgres => "a PostgreSQL advisory lock, one server",
         }
