@@ -2,7 +2,6 @@
 
 pub mod database;
 pub mod http;
-pub mod locked;
 pub mod mariadb;
 pub mod stage;
 pub mod worker;
