@@ -101,6 +101,12 @@ impl World {
         Arc::new(Self { clusters: [(); 3].map(|()| Cluster::new(3)), names, watch: Mutex::default() })
     }
 
+    /// The instances of a name's home among these groups.
+    fn home(&self, groups: &[&'static str], name: &str) -> &Cluster {
+        let group = home(groups.iter().copied(), name);
+        &self.clusters[THREE.iter().position(|&known| Some(known) == group).unwrap()]
+    }
+
     /// A process whose clock is off by less than a second.
     async fn process(&self, list: List, random: &mut Random) -> Spread {
         let off = ms(random.below(900));
@@ -129,7 +135,7 @@ impl World {
             let name = &self.names[random.below(6) as usize];
             let held = spread.acquire(name).await.unwrap();
             self.watch.lock().unwrap().enter(name, held.fencing_token());
-            // Longer than a client's clock may be off another's, twice.
+            // Longer than the clocks of two processes differ.
             sleep(ms(2_100 + random.below(1_000))).await;
             assert!(held.is_valid());
             self.watch.lock().unwrap().leave(name);
@@ -181,10 +187,28 @@ async fn a_name_that_is_locked_in_two_groups_is_lost_with_either() {
         let world = World::new();
         let name = &world.names[0];
         let held = world.process(List::Both, &mut Random(0, 0)).await.acquire(name).await.unwrap();
-        let group = if loses_the_old { home(TWO, name) } else { home(THREE, name) };
-        let cluster = &world.clusters[THREE.iter().position(|&known| Some(known) == group).unwrap()];
+        let cluster = if loses_the_old { world.home(&TWO, name) } else { world.home(&THREE, name) };
         assert!(cluster.instances().all(|instance| instance.remove(name)));
         held.lost().await;
         assert!(!held.is_valid());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_token_of_a_name_that_is_locked_in_two_groups_is_the_larger_one() {
+    for is_ahead_in_the_old in [true, false] {
+        let world = World::new();
+        let name = &world.names[0];
+        let (old, new) = (world.home(&TWO, name), world.home(&THREE, name));
+        // A holder whose clock was ahead.
+        let before = if is_ahead_in_the_old { old } else { new };
+        let before = before.builder_with_wall_clock_ahead(ms(990)).connect().await.unwrap();
+        before.lock(name.as_str()).acquire().await.unwrap().release().await.unwrap();
+
+        let held = world.process(List::Both, &mut Random(0, 0)).await.acquire(name).await.unwrap();
+        sleep(ms(100)).await; // until all instances have it
+        let [old, new] = [old, new].map(|cluster| cluster.instance(0).fencing_token(name).unwrap());
+        assert_eq!(old > new, is_ahead_in_the_old);
+        assert_eq!(held.fencing_token(), old.max(new));
     }
 }
