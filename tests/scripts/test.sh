@@ -17,7 +17,7 @@ THREADS=8 # of a program that sleeps and waits for servers, on two cores
 STARTED=$(date +%s)
 # Always together: with others, cargo would choose other features of the dependencies, and build them again.
 PROVED="--package redquorum --package redquorum-testkit --package redquorum-examples \
-    --package redquorum-quickstart"
+    --package redquorum-quickstart --package redquorum-axum"
 export CARGO # a simulator builds copies of the library with it
 export CARGO_TERM_COLOR=never
 ONE=$(tests/scripts/servers.sh one) || exit 1
@@ -134,7 +134,7 @@ prove_rest() {
         wait
     done <"$LOGS/servers"
     unset REDQUORUM_SERVER
-    others tests/ src/ examples/quickstart examples/run examples/fencing.rs
+    others tests/ src/ examples/quickstart examples/axum examples/run examples/fencing.rs
 }
 
 progress() {

@@ -1,8 +1,8 @@
 //! What the examples share: a database, five servers to lock against, and processes that use both.
 
 pub mod database;
+pub mod groups;
 pub mod http;
-pub mod locked;
 pub mod mariadb;
 pub mod stage;
 pub mod worker;

@@ -29,6 +29,7 @@ examples!(
     downloads,
     duplicate_insert,
     fenced_writes,
+    groups,
     hot_account,
     leader,
     order_once,

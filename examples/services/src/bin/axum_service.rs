@@ -1,6 +1,5 @@
-//! A web service that charges an order once: one client for all requests, the lock of its path for each (an
-//! extractor), 409 with when to come back,
-//! readiness, metrics, and a shutdown that lets work come to its end.
+//! A web service that charges an order once: one client for all requests, the lock of its order for each (the layer of
+//! `redquorum-axum`), 409 with when to come back, readiness, metrics, and a shutdown that lets work come to its end.
 //!
 //! `cargo run -p redquorum-examples --bin axum_service` starts it and sends requests to it;
 //! `.. --bin axum_service -- 127.0.0.1:8080 redis://10.0.0.1 redis://10.0.0.2 redis://10.0.0.3` serves until Ctrl-C.
@@ -12,14 +11,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{FromRef, Path, State};
+use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use axum::middleware::map_response;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use redquorum::{AdmissionStatus, Redlock};
+use redquorum_axum::{LockLayer, NotLocked, path_parameter};
 use redquorum_examples::http::{Answer, request};
-use redquorum_examples::locked::Locked;
 use redquorum_examples::stage::Stage;
 use redquorum_examples::{Outcome, check, ms};
 use tokio::net::TcpListener;
@@ -55,27 +55,21 @@ impl Service {
     }
 }
 
-/// What all handlers have; the extractor of locks takes the client from it.
-#[derive(Clone)]
-struct Shared(Arc<Service>);
-
-impl FromRef<Shared> for Redlock {
-    fn from_ref(Shared(service): &Shared) -> Self {
-        service.redlock.clone()
-    }
-}
-
-async fn charge(State(Shared(service)): State<Shared>, Path(order): Path<u64>) -> &'static str {
+async fn charge(State(service): State<Arc<Service>>, Path(order): Path<u64>) -> &'static str {
     service.asked.fetch_add(1, Ordering::Relaxed);
     service.charge_once(order).await
 }
 
-async fn charge_locked(state: State<Shared>, order: Path<u64>, _locked: Locked) -> &'static str {
-    charge(state, order).await
+/// Callers do not see why they were refused, because that names instances, hosts and processes.
+async fn log_refusal(response: Response) -> Response {
+    if let Some(NotLocked(error)) = response.extensions().get().filter(|NotLocked(error)| !error.is_contended()) {
+        eprintln!("{error}");
+    }
+    response
 }
 
 /// Ready while a quorum may vote; a service that never locks may be ready without.
-async fn ready(State(Shared(service)): State<Shared>) -> Response {
+async fn ready(State(service): State<Arc<Service>>) -> Response {
     let instances = service.redlock.instances();
     let vote = |status: &AdmissionStatus| matches!(status, AdmissionStatus::Admitted | AdmissionStatus::Off);
     let voting = instances.iter().filter(|instance| instance.connected && vote(&instance.admission)).count();
@@ -83,7 +77,7 @@ async fn ready(State(Shared(service)): State<Shared>) -> Response {
     (status, format!("{voting} of {} instances vote\n", instances.len())).into_response()
 }
 
-async fn metrics(State(Shared(service)): State<Shared>) -> String {
+async fn metrics(State(service): State<Arc<Service>>) -> String {
     service.redlock.record_metrics();
     service.metrics.render()
 }
@@ -94,11 +88,13 @@ async fn serve(
     service: Arc<Service>,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Outcome {
+    let locked = LockLayer::new(service.redlock.namespace("order:"), path_parameter("order"));
+    let charge = if service.with_lock { post(charge).route_layer(locked) } else { post(charge) };
     let routes = Router::new()
-        .route("/orders/{order}/charge", if service.with_lock { post(charge_locked) } else { post(charge) })
+        .route("/orders/{order}/charge", charge.layer(map_response(log_refusal)))
         .route("/ready", get(ready))
         .route("/metrics", get(metrics))
-        .with_state(Shared(Arc::clone(&service)));
+        .with_state(Arc::clone(&service));
     axum::serve(listener, routes).with_graceful_shutdown(stop).await?;
     service.redlock.shutdown_gracefully(Duration::from_secs(10), Duration::from_secs(2)).await?;
     Ok(())
