@@ -15,21 +15,18 @@ const TICK: Duration = Duration::from_millis(1);
 
 /// Deletes all keys of locks, now and then until the end.
 fn forget_all(world: &Arc<World>) {
-    let servers = world.servers.clone();
-    tokio::spawn(async move {
-        loop {
-            servers.iter().for_each(|server| server.delete_locks());
-            sleep(TICK).await;
-        }
-    });
+    forget_after(world, Duration::ZERO);
 }
 
-/// Deletes all keys of locks once, then.
+/// The same from then on: what is put back is deleted, too.
 fn forget_after(world: &Arc<World>, time: Duration) {
     let servers = world.servers.clone();
     tokio::spawn(async move {
         sleep(time).await;
-        servers.iter().for_each(|server| server.delete_locks());
+        loop {
+            servers.iter().for_each(|server| server.delete_locks());
+            sleep(TICK).await;
+        }
     });
 }
 
