@@ -149,6 +149,21 @@ async fn what_is_not_waited_for_is_found_when_it_comes_free() {
 
 /// Each of the others is waited for at some time, so that its holder knows of the waiter.
 #[tokio::test(start_paused = true)]
+async fn of_permits_that_come_free_together_a_waiter_keeps_one_and_gives_back_the_others_at_once() {
+    let cluster = Cluster::new(3);
+    let clients = clients(&cluster, 3).await;
+    let [has_all, waits, tries] = [0, 1, 2].map(|client: usize| clients[client].semaphore("a", 4));
+    let all = permits(&has_all, 4).await;
+    let waiting = waiting(&waits);
+    sleep(secs(1)).await; // it waits for each of them
+    drop(all);
+    let permit = waiting.await.unwrap().unwrap();
+    sleep(ms(20)).await;
+    assert_eq!(permits(&tries, 3).await.len(), 3);
+    drop(permit);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_waiter_gets_the_only_permit_that_is_let_go_whatever_its_index_however_soon_it_is_taken_again() {
     for permits_in_all in [5, 8, 16] {
         for busy in 0..permits_in_all {
