@@ -97,7 +97,7 @@ fn plant(text: &str, edits: &[(&Bug, &Edit)]) -> Result<String, String> {
 fn with_other_version(manifest: &str) -> io::Result<String> {
     let text = fs::read_to_string(root().join(manifest))?;
     let line = |line: &str| match line.strip_prefix("version = \"").and_then(|rest| rest.strip_suffix('"')) {
-        Some(version) => format!("version = \"{version}-planted\"\n"),
+        Some(version) => format!("version = \"{version}+planted\"\n"),
         None => format!("{line}\n"),
     };
     Ok(text.lines().map(line).collect())
