@@ -9,7 +9,6 @@ use crate::{Outcome, TTL};
 
 const DELETE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
 
-
 const LONGEST_PAUSE_US: u64 = 5_000;
 
 pub(crate) struct Session {

@@ -16,7 +16,7 @@ LOGS=$PWD/target/tests
 THREADS=8 # of a program that sleeps and waits for servers, on two cores
 STARTED=$(date +%s)
 # Always together: with others, cargo would choose other features of the dependencies, and build them again.
-PROVED="--package redquorum --package redquorum-testkit --package redquorum-examples \
+PROVED="--package redquorum --package redquorum-testkit --package redquorum-gathering --package redquorum-examples \
     --package redquorum-quickstart --package redquorum-axum"
 export CARGO # a simulator builds copies of the library with it
 export CARGO_TERM_COLOR=never

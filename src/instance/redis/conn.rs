@@ -7,6 +7,7 @@
 //! When it has answered several callers, it goes to the back of the run queue while they say what they want next, and then the
 //! connections to all instances are written: so the requests of many callers share batches, and one reading of a clock.
 
+mod gathering;
 #[cfg(test)]
 mod tests;
 
@@ -15,7 +16,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::mem::{forget, replace};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
@@ -72,66 +73,14 @@ pub(super) trait Owner: Send + Sync {
     fn ended(&self, asked: Asked, reply: Reply);
 }
 
-/// The connections of a client, and how many of their tasks wait for callers to say what they want next.
-#[derive(Default)]
-pub(crate) struct Gathering {
-    waiting: AtomicUsize,
-    connections: Mutex<Vec<Weak<Shared>>>,
-}
-
-impl Gathering {
-    fn is_on(&self) -> bool {
-        self.waiting.load(Ordering::Acquire) > 0
-    }
-
-    /// Lets all tasks run that are ready now, and then writes what they want; also if the task that gathers ends meanwhile.
-    async fn gather(&self) {
-        struct Waits<'a>(&'a Gathering);
-        impl Drop for Waits<'_> {
-            fn drop(&mut self) {
-                self.0.waiting.fetch_sub(1, Ordering::AcqRel);
-                self.0.flush();
-            }
-        }
-        self.waiting.fetch_add(1, Ordering::AcqRel);
-        let _waits = Waits(self);
-        let mut has_waited = false;
-        // `yield_now` would keep other threads from taking this up.
-        poll_fn(|cx| match replace(&mut has_waited, true) {
-            true => Poll::Ready(()),
-            false => {
-                cx.waker().wake_by_ref();
-                Poll::Pending
-            }
-        })
-        .await;
-    }
-
-    /// Writes what callers wanted meanwhile, on each connection.
-    fn flush(&self) {
-        let connections: Vec<_> = self.connections().iter().filter_map(Weak::upgrade).collect();
-        // All are of the same process.
-        if connections.first().is_some_and(|first| !first.options.process.is_forked()) {
-            connections.iter().for_each(|connection| connection.flush());
-        }
-    }
-
-    fn add(&self, connection: &Arc<Shared>) {
-        let mut connections = self.connections();
-        connections.retain(|connection| connection.strong_count() > 0);
-        connections.push(Arc::downgrade(connection));
-    }
-
-    fn connections(&self) -> MutexGuard<'_, Vec<Weak<Shared>>> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+/// Of the connections of a client.
+pub(crate) type Gathering = gathering::Gathering<Shared>;
 
 /// Sends over one connection. Cheap to clone; clones are the same connection.
 #[derive(Clone)]
 pub(super) struct Conn(Arc<Shared>);
 
-struct Shared {
+pub(crate) struct Shared {
     /// Locked by [`Shared::state`], and where the process was looked at just before.
     state: Mutex<State>,
     options: ConnOptions,
@@ -255,13 +204,11 @@ impl Conn {
         if self.is_silent() {
             return requests.map(|asked| (asked, Reply::NotSent(Cause::Silent))).collect();
         }
-        let mut state = self.0.lock();
         let mut ended = Vec::new();
-        requests.for_each(|asked| state.link.put(asked, &mut ended));
-        if state.link.waits() && !self.0.options.gathering.is_on() {
-            // Not as of `made_at`: the caller may have been paused since, and others' newer requests go with its own.
-            self.0.send_batches(&mut state, self.0.options.clock.now());
-        }
+        let queue = |state: &mut State| requests.for_each(|asked| state.link.put(asked, &mut ended));
+        // Not as of `made_at`: the caller may have been paused since, and others' newer requests go with its own.
+        let write = |state: &mut State| self.0.send_waiting(state);
+        let mut state = self.0.options.gathering.put(&self.0.state, queue, write);
         if state.link.needs_watch(made_at, self.0.options.deadline) {
             state.wake_task();
         }
@@ -361,10 +308,18 @@ impl Shared {
         state.write_from(is_free);
     }
 
-    fn flush(&self) {
-        let mut state = self.lock();
+    /// The same as of now, if something waits.
+    fn send_waiting(&self, state: &mut State) {
         if state.link.waits() {
-            self.send_batches(&mut state, self.options.clock.now());
+            self.send_batches(state, self.options.clock.now());
+        }
+    }
+
+    /// Writes what callers wanted of connections while it was gathered.
+    fn send_gathered(connections: &[Arc<Self>]) {
+        // All are of the same process.
+        if connections.first().is_some_and(|first| !first.options.process.is_forked()) {
+            connections.iter().for_each(|connection| connection.send_waiting(&mut connection.lock()));
         }
     }
 
@@ -510,7 +465,7 @@ impl Reader {
                 Ok(Some(count)) => match self.take_in(chunk.get(..count).unwrap_or_default()) {
                     Ok(gathers) => {
                         if gathers {
-                            self.shared.options.gathering.gather().await;
+                            self.shared.options.gathering.gather(Shared::send_gathered).await;
                         }
                         continue;
                     }
@@ -530,8 +485,8 @@ impl Reader {
             return Poll::Ready(Err(io::Error::other(Cause::Forked.to_string())));
         };
         if state.has_asked {
-            if state.link.waits() && !shared.options.gathering.is_on() {
-                shared.send_batches(&mut state, shared.options.clock.now());
+            if !shared.options.gathering.is_on() {
+                shared.send_waiting(&mut state);
             }
             let _ = state.write(cx); // if that is pending it wakes this task
             let Some(stream) = &mut state.stream else { return Poll::Ready(Ok(Some(0))) };

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::mem::take;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use redis::{cmd, pipe};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
@@ -282,7 +282,7 @@ async fn gather(is_aborted: bool) {
     };
     let (one, other) = (begin(), begin());
     let sent = || owner.0.load(Ordering::Relaxed);
-    let mut gathered = Box::pin(gathering.gather());
+    let mut gathered = Box::pin(gathering.gather(Shared::send_gathered));
     assert!(gathered.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     for conn in [&one.0, &other.0] {
         assert!(
@@ -436,7 +436,8 @@ async fn nothing_is_sent_to_an_instance_that_is_just_found_to_be_silent() {
     clock.to(65_000);
     conn.0.end_late();
     put(1, 5_001);
-    conn.0.options.gathering.waiting.fetch_add(1, Ordering::Relaxed); // so that the next one waits
+    let mut gathered = Box::pin(conn.0.options.gathering.gather(Shared::send_gathered)); // so that the next one waits
+    assert!(gathered.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     put(2, 9_999);
     clock.to(70_001);
     conn.0.end_late();
