@@ -254,7 +254,9 @@ impl AdmissionRecords {
     }
 
     fn obstacle_to_set(&self, found: &FoundRecord) -> Option<String> {
-        let Some(stored) = &found.stored else { return Some("it has no admission record".to_owned()) };
+        let Some(stored) = &found.stored else {
+            return Some("it has no admission record; a client writes it as it wants a lock".to_owned());
+        };
         let Some(record) = found.record() else {
             return Some(format!("it has something else in place of the admission record: {}", display_name(stored)));
         };

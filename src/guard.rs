@@ -24,7 +24,7 @@ use crate::span;
 ///
 /// It is renewed in the background until it is released, unless [`Renewal::Off`](crate::Renewal::Off)
 /// is set. Dropping it releases the lock in the background, from any thread, and never blocks.
-#[must_use = "the lock is released when the guard is dropped"]
+#[must_use = "the lock is released when the guard is dropped, by `let _ =` at once: write `let _guard =`"]
 pub struct Guard<M: Mode = Writer> {
     lease: LeaseView<M>,
     /// Whether the lease was left: nothing to do when this is dropped.
@@ -147,8 +147,8 @@ impl<M: Mode> Guard<M> {
     ///
     /// # Errors
     /// [`ReleaseError::Unconfirmed`] if too few instances answered. The release continues in the
-    /// background, and the keys expire with their ttl at the latest: do not repeat it. [`ReleaseError::BadRequest`] in a
-    /// child of the process that has the lock.
+    /// background, and the keys expire with their ttl at the latest: do not repeat it. [`ReleaseError::RuntimeEnded`],
+    /// and in a child of the process that has the lock [`ReleaseError::BadRequest`]: nothing is sent.
     pub async fn release(self) -> Result<Released, ReleaseError> {
         self.end().release().await
     }
@@ -188,6 +188,10 @@ impl<M: Mode> EndedGuard<M> {
                 let error = release_error(shared, &round);
                 span::failed(&span, "unconfirmed", &error);
                 return Err(error);
+            }
+            ReleaseOutcome::RuntimeEnded => {
+                span::failed(&span, "runtime_ended", &ReleaseError::RuntimeEnded);
+                return Err(ReleaseError::RuntimeEnded);
             }
         };
         span::ended(&span, if was_still_held { "released" } else { "not_held" });

@@ -189,7 +189,8 @@ impl Lock {
 
     /// For how long no client gets the lock again after [`try_run`](Self::try_run) has acquired it, however soon its work ends, and with
     /// whatever output: for a job that each of several machines starts by its own clock, and that is to be done once. Longer than their
-    /// clocks differ; it and the ttl shorter than from one start to the next. Default: zero; ten years at most.
+    /// clocks differ; the mark lasts by the drift longer ([`drift_ppm`](crate::Builder::drift_ppm), a hundredth), so 1.02 times it, and the ttl,
+    /// shorter than from one start to the next: a day's job has 23 hours. Default: zero; ten years at most.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -209,7 +210,8 @@ impl Lock {
     /// once, all of it is left. Work that was dropped, has panicked or has lost its lock leaves no mark; machines that were refused
     /// before do not come again.
     ///
-    /// Other calls do not read this: one that waits would do the job again when the mark ends.
+    /// [`acquire`](Self::acquire) and [`run`](Self::run) refuse it: one that waits would do the job again when the mark ends.
+    /// [`try_acquire`](Self::try_acquire) does not read it.
     pub const fn at_least(mut self, time: Duration) -> Self {
         self.at_least = time;
         self
@@ -394,6 +396,9 @@ impl Lock {
     /// Acquires it for a reader or a writer: waits for it, or tries once.
     pub(crate) async fn acquire_as<M: Mode>(self, waits: bool) -> Result<Guard<M>, AcquireError> {
         self.refuse_to_wait_for_itself(M::ACCESS)?;
+        if waits && !self.at_least.is_zero() {
+            return Err(BadRequest::AtLeastWaits.into());
+        }
         let params = self.params_as(M::ACCESS)?;
         let span = match waits {
             true => span::operation!("acquire", params.resource.display()),

@@ -119,6 +119,11 @@ pub enum ReleaseError {
     /// The request can never succeed as it is; nothing was sent.
     #[error("bad request: {0}")]
     BadRequest(#[from] BadRequest),
+    /// The runtime in which the client was built has ended.
+    #[error(
+        "the runtime in which the client was built has ended: nothing is released, and the keys expire with their ttl"
+    )]
+    RuntimeEnded,
 }
 
 impl ReleaseError {
@@ -179,6 +184,9 @@ pub enum BadRequest {
         /// The longest time.
         longest: Duration,
     },
+    /// A lock that is to be kept for a time after its work, by a call that waits.
+    #[error("at_least goes with try_run: a call that waits would do the work again when its mark ends")]
+    AtLeastWaits,
     /// The ttl protects nothing.
     #[error(transparent)]
     Ttl(#[from] TtlError),
@@ -283,7 +291,7 @@ pub enum BuildError {
 
 /// No quorum of instances could be connected in time.
 #[derive(Debug, Error)]
-#[error("only {connected} of the {needed} instances needed were connected after {waited:.1?}: {}", Reports(.reports))]
+#[error("only {connected} of the {needed} instances needed could be used after {waited:.1?}: {}", Reports(.reports))]
 #[non_exhaustive]
 pub struct ConnectError {
     /// How many were connected.

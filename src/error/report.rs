@@ -109,7 +109,7 @@ impl fmt::Display for Said<'_> {
             InstanceAnswer::Granted => write!(f, "granted")?,
             InstanceAnswer::Repaired => write!(f, "had lost the lock and has it again")?,
             InstanceAnswer::Refused(Some(by)) => write!(f, "has the key of {by}")?,
-            InstanceAnswer::Refused(None) => write!(f, "has something under the key that names no holder")?,
+            InstanceAnswer::Refused(None) => write!(f, "has nothing under the key that names a holder")?,
             InstanceAnswer::Deleted => write!(f, "deleted")?,
             InstanceAnswer::Absent => return write!(f, "nothing to release"),
             InstanceAnswer::StaleToken => write!(f, "had a larger fencing token")?,

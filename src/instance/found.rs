@@ -125,6 +125,7 @@ pub struct ServerDetails {
 
 /// Clients that are connected to an instance and use another list of instances, or another quorum, than this one: with both, two clients
 /// can hold the same lock.
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OtherList {

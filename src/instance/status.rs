@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::cause::{Cause, ReplyKind};
+use super::found::OtherList;
 
 /// How an instance does, as one client sees it. Made by
 /// [`Redlock::instances`](crate::Redlock::instances).
@@ -58,6 +59,9 @@ pub struct InstanceStatus {
     /// What it refuses for a reason of its own since it last voted: it may be connected and admitted,
     /// and still of no use (a full instance, one in cluster mode, a user who may not touch the keys).
     pub trouble: Option<Trouble>,
+    /// Clients with another list of instances that were connected to it when this one was connected last: with both lists, two clients can
+    /// hold the same lock.
+    pub other_lists: Vec<OtherList>,
     /// What last went wrong, in words; `None` also while it is connected for the first time.
     pub last_error: Option<String>,
     /// What was sent to it, and what became of that.

@@ -11,7 +11,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::oneshot;
 
 use super::AT_ONCE;
-use crate::error::{ExtendError, Loss, ReleaseError, RunError, release_error};
+use crate::error::{ExtendError, Loss, ReleaseError, RunError};
 use crate::guard::{EndedGuard, Guard, Released};
 use crate::lease::LeaseView;
 use crate::names::ResourceName;
@@ -185,7 +185,7 @@ pub(super) async fn release_all(guards: Vec<Guard>) -> Result<Released, ReleaseE
         let _ = result.send(release_ended(ended).await);
         drop(tracked);
     });
-    released.await.unwrap_or_else(|RuntimeEnded| Err(release_error(&shared, &shared.not_sent())))
+    released.await.unwrap_or_else(|RuntimeEnded| Err(ReleaseError::RuntimeEnded))
 }
 
 async fn release_ended(mut ended: Vec<EndedGuard>) -> Result<Released, ReleaseError> {

@@ -28,7 +28,7 @@ pub(crate) enum ExtendFailure {
     WouldShorten,
     /// The client was shut down, and attaches none any more.
     ShutDown,
-    /// The runtime of the client has ended, for one that was to be attached.
+    /// The runtime of the client has ended.
     RuntimeEnded,
     /// This is not the process in which the client was built, for one that was to be attached.
     Forked,
@@ -48,7 +48,7 @@ pub(crate) async fn extend(
     let (client, lease) = (Arc::clone(shared), Arc::clone(held));
     let outcome =
         run_detached(&shared.runtime, |result| carry_out(client, lease, (asked_by, terms), in_flight, result)).await;
-    outcome.unwrap_or_else(|RuntimeEnded| Err(not_extended(shared, held, shared.not_sent())))
+    outcome.unwrap_or_else(|RuntimeEnded| Err(ExtendFailure::RuntimeEnded))
 }
 
 async fn carry_out(
@@ -117,7 +117,7 @@ fn send(shared: &Arc<Shared>, held: &HeldLease, terms: LeaseTerms) -> Result<Rou
     })
 }
 
-pub(super) fn not_extended(shared: &Shared, held: &HeldLease, round: Box<Round>) -> ExtendFailure {
+fn not_extended(shared: &Shared, held: &HeldLease, round: Box<Round>) -> ExtendFailure {
     match held.remaining(&*shared.clock) {
         Duration::ZERO => ExtendFailure::LeaseLost(Some(round)),
         remaining => ExtendFailure::Unconfirmed { remaining, round },

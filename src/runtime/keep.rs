@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-use super::extend::{ExtendFailure, not_extended};
+use super::extend::ExtendFailure;
 use super::held_lease::HeldLease;
 use super::in_flight::RoundInFlight;
 use super::shared::Shared;
@@ -24,7 +24,7 @@ type Outcome = Result<(), ExtendFailure>;
 pub(crate) async fn keep_for(shared: &Arc<Shared>, held: &Arc<HeldLease>, terms: LeaseTerms) -> Outcome {
     let (client, lease) = (Arc::clone(shared), Arc::clone(held));
     let outcome = run_detached(&shared.runtime, |result| carry_out(client, lease, terms, result)).await;
-    outcome.unwrap_or_else(|RuntimeEnded| Err(not_extended(shared, held, shared.not_sent())))
+    outcome.unwrap_or_else(|RuntimeEnded| Err(ExtendFailure::RuntimeEnded))
 }
 
 async fn carry_out(shared: Arc<Shared>, held: Arc<HeldLease>, terms: LeaseTerms, result: oneshot::Sender<Outcome>) {

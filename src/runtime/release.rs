@@ -17,6 +17,8 @@ pub(crate) enum ReleaseOutcome {
     WasNotHeld,
     /// Too few instances answered.
     Unconfirmed(Box<Round>),
+    /// The runtime of the client has ended, and nothing is sent.
+    RuntimeEnded,
 }
 
 /// Deletes the keys on every instance that may have them. The round is sent before this returns. With any outcome, and also if
@@ -38,7 +40,7 @@ pub(crate) fn release(
     let shared = Arc::clone(shared);
     async move {
         if shared.has_ended() {
-            return ReleaseOutcome::Unconfirmed(shared.not_sent());
+            return ReleaseOutcome::RuntimeEnded;
         }
         let verdict = poll_fn(|cx| {
             // Once it is decided, the replies that are still to come wake no task. A release is never too late.

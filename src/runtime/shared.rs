@@ -19,8 +19,8 @@ use crate::instance::redis::RedisInstance;
 use crate::instance::{Claim, Wake};
 use crate::process::{Forked, Process};
 use crate::protocol::{
-    Access, Cause, ClocksApart, FencingToken, InstanceId, InstanceSet, Lease, ProposingClock, Quorum, Reply,
-    RetryDelay, Round, Value, WriterMark, proposing_clock,
+    Access, Cause, ClocksApart, FencingToken, InstanceSet, Lease, ProposingClock, Quorum, RetryDelay, Value,
+    WriterMark, proposing_clock,
 };
 use crate::resource::Resource;
 use crate::token::TokenSource;
@@ -126,16 +126,6 @@ impl Shared {
             return Some(Cause::Forked);
         }
         self.has_ended().then(runtime_ended)
-    }
-
-    /// What a round says that cannot be sent because the runtime of the client has ended.
-    pub(crate) fn not_sent(&self) -> Box<Round> {
-        let now = self.clock.now();
-        let mut round = Round::release(self.quorum, now);
-        for id in InstanceId::all(self.instances.len()) {
-            round.on_reply(id, Reply::NotSent(runtime_ended()), now);
-        }
-        Box::new(round)
     }
 
     /// Whether this is another process than the one in which the client was built. The connections, and

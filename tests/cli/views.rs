@@ -98,7 +98,7 @@ fn the_status_is_a_table_with_what_to_do_and_a_verdict() {
 
 /// A10.
 #[test]
-fn a_list_that_was_cut_is_told_of_by_status_and_check() {
+fn a_list_that_was_cut_is_told_of_by_status_check_and_run() {
     let (fleet, dir) = (fleet_of(5), Dir::new());
     let mut holder = holder(&fleet, &dir, "a", &[]);
     let cut = |args: &[&str]| {
@@ -106,7 +106,7 @@ fn a_list_that_was_cut_is_told_of_by_status_and_check() {
         output(command.env("REDQUORUM_INSTANCES", fleet.addresses()[..3].join(" ")))
     };
     let words = "clients with another list of instances are connected to it (1), which need 3 of 5 votes";
-    for (args, code) in [(&["status"][..], 0), (&["check", "-r", "b"], 1)] {
+    for (args, code) in [(&["status"][..], 0), (&["check", "-r", "b"], 1), (&["run", "-r", "b", "--", "true"], 0)] {
         let told = cut(args);
         let all = stdout(&told) + &stderr(&told);
         assert!(told.status.code() == Some(code) && all.contains(words), "{args:?}: {told:?}");
@@ -488,7 +488,7 @@ fn a_replica_and_a_second_address_of_one_process_do_not_pass_the_check() {
     assert_eq!(checked.status.code(), Some(1));
     let text = stdout(&checked);
     for part in
-        ["it is a replica; locks need an independent master", "it is the same server process as", "it has 1 replicas"]
+        ["it is a replica; locks need an independent master", "it is the same server process as", "it has replicas (1)"]
     {
         assert!(text.contains(part), "{part}\n{text}");
     }

@@ -2,7 +2,7 @@
 
 use redquorum_testkit::Program;
 
-use crate::support::{beside_others, builder_of, client_of, fleet_of, ms, ready};
+use crate::support::{beside_others, builder_of, client_of, fleet_of, held, ms, ready};
 
 /// More than wait in one line, so that many batches follow on each other.
 const TASKS: usize = 12_000;
@@ -42,9 +42,16 @@ fn a_client_whose_runtime_has_ended_is_not_connected() {
     for program in Program::all_required().unwrap() {
         let fleet = fleet_of(&program, 3);
         let first = runtime();
-        let redlock = first.block_on(client_of(&fleet));
+        let (redlock, extended, released) = first.block_on(async {
+            let redlock = client_of(&fleet).await;
+            let (extended, released) = (held(&redlock, "b").await, held(&redlock, "c").await);
+            (redlock, extended, released)
+        });
         drop(first);
         runtime().block_on(async {
+            let ended =
+                [extended.extend().await.unwrap_err().to_string(), released.release().await.unwrap_err().to_string()];
+            assert!(ended.iter().all(|error| error.contains("has ended") && !error.contains("continues")), "{ended:?}");
             let error = redlock.wait_connected(ms(100)).await.unwrap_err();
             assert!(error.to_string().contains("has ended"), "{error}");
             assert!(redlock.instances().iter().all(|status| !status.connected), "{:?}", redlock.instances());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use redquorum::testing::{Hang, TestInstance};
-use redquorum::{AcquireError, Loss, Renewal, RunError};
+use redquorum::{AcquireError, BadRequest, Loss, Renewal, RunError};
 use tokio::time::{sleep, timeout};
 use tracing::Level;
 
@@ -230,8 +230,8 @@ async fn work_that_did_not_end_leaves_no_mark() {
     assert!(timeout(secs(1), job.try_run(async |_| sleep(secs(9)).await)).await.is_err());
     settle().await;
     assert!(cluster.keys().is_empty(), "it was dropped");
-    job.run(async |_| ()).await.unwrap();
-    assert!(cluster.keys().is_empty(), "what waits would do it again");
+    let waits = job.run(async |_| panic!("what waits would do it again")).await;
+    assert!(matches!(waits, Err(RunError::Acquire(AcquireError::BadRequest(BadRequest::AtLeastWaits)))), "{waits:?}");
     cluster.instances().for_each(TestInstance::cut_off);
     let begun = AtomicBool::new(false);
     let too_long = redlock.lock("a").at_least(secs(11 * 366 * 86_400));

@@ -264,6 +264,9 @@ fn check_form(url: &str) -> Result<(), String> {
     if host.trim().is_empty() {
         return Err(format!("it is empty; {FORMS}"));
     }
+    if !is_socket && host.ends_with(':') {
+        return Err(format!("its port is missing after the colon; {FORMS}"));
+    }
     if after_host.contains('@') {
         return Err(format!("it cannot be read; {FORMS}"));
     }
@@ -384,6 +387,8 @@ mod tests {
             ("a:1;b:2", "it looks like several; give each address by itself"),
             ("a:1,b:2", "it looks like several"),
             ("host:1:2", "it cannot be read; write host:port"),
+            ("127.0.0.1:", "its port is missing after the colon; write host:port"),
+            ("redis://u:secret@h:/1", "its port is missing after the colon; write host:port"),
         ];
         for (url, expected) in cases {
             let message = Address::parse(url).unwrap_err();

@@ -125,7 +125,7 @@ impl Standing {
         let counts = InstanceCounts { connections, commands, requests, replies: self.replies.each_ref().map(load) };
         let known = self.lock();
         let (tokens, floor_lag) = known.tokens.unzip();
-        let trouble = known.trouble.clone();
+        let (trouble, other_lists) = (known.trouble.clone(), known.other_lists.clone());
         let info = known.info.clone();
         InstanceStatus {
             address: address.to_owned(),
@@ -136,6 +136,7 @@ impl Standing {
             round_trip: known.round_trip,
             tokens,
             floor_lag,
+            other_lists,
             trouble: trouble.map(|(cause, at)| Trouble { cause: cause.into(), age: now.saturating_since(at) }),
             last_error: known.last_error.clone(),
             counts,

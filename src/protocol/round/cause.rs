@@ -153,7 +153,7 @@ impl fmt::Display for Cause {
             Self::NoInfo(denied) => {
                 write!(
                     f,
-                    "permission denied: admission needs INFO and TIME ({denied}); grant them, or turn it off with Admission::Off"
+                    "permission denied: admission needs INFO and TIME ({denied}); grant them (with Admission::Off an instance that forgot locks grants them again)"
                 )
             }
             Self::ClusterMode(error) => write!(f, "in cluster mode ({error}); locks need standalone masters"),

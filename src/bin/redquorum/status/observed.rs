@@ -18,8 +18,13 @@ pub(crate) struct Observed {
 }
 
 impl Observed {
-    /// Whether its vote counts. Without admission its client would send requests to any server.
+    /// Whether its vote would count now, and set the key.
     pub(crate) fn may_vote(&self) -> bool {
+        self.is_admitted() && self.takes_writes
+    }
+
+    /// Whether its vote counts. Without admission its client would send requests to any server.
+    pub(crate) fn is_admitted(&self) -> bool {
         let is_admitted = matches!(self.seen.admission, AdmissionStatus::Admitted | AdmissionStatus::Off);
         let is_of_its_own = !self.is_twin && self.is_master() != Some(false);
         self.seen.connected && is_admitted && self.seen.trouble.is_none() && is_of_its_own

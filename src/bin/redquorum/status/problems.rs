@@ -93,7 +93,7 @@ pub(crate) fn problems(
     }
     if details.replicas > 0 {
         let replicas = details.replicas;
-        add(false, format!("it has {replicas} replicas; remove them, a failover to one forgets locks"));
+        add(false, format!("it has replicas ({replicas}); remove them, a failover to one forgets locks"));
     }
     if details.memory_limit.is_some() && details.eviction_policy != "noeviction" {
         let policy = &details.eviction_policy;

@@ -32,12 +32,12 @@ impl Status {
 
     /// Whether a quorum could vote now, and set the key.
     pub(super) fn can_lock(&self) -> bool {
-        self.instances.iter().filter(|instance| instance.may_vote() && instance.takes_writes).count() >= self.quorum
+        self.may_vote() >= self.quorum
     }
 
     /// Whether all that would vote and set no key are full.
     fn is_for_memory(&self) -> bool {
-        let mut refusing = self.instances.iter().filter(|instance| instance.may_vote() && !instance.takes_writes);
+        let mut refusing = self.instances.iter().filter(|instance| instance.is_admitted() && !instance.takes_writes);
         refusing.all(|instance| instance.details.as_ref().is_some_and(is_full))
     }
 
@@ -76,7 +76,7 @@ impl Status {
     }
 
     fn in_short(&self) -> &'static str {
-        let too_few = self.may_vote() < self.quorum;
+        let too_few = self.instances.iter().filter(|instance| instance.is_admitted()).count() < self.quorum;
         match self.can_lock() {
             true => "locks can be acquired",
             false if too_few && self.is_refused() => "no lock can be acquired with these settings",
@@ -142,6 +142,8 @@ impl Observed {
             AdmissionStatus::Quarantine(left) => (format!("in {}", time(left)), Look::Doubtful),
             AdmissionStatus::Unrecorded => ("no record".to_owned(), Look::Doubtful),
             _ if self.may_vote() => ("yes".to_owned(), Look::Good),
+            _ if self.is_admitted() && self.details.as_ref().is_some_and(is_full) => ("full".to_owned(), Look::Bad),
+            _ if self.is_admitted() => ("refuses".to_owned(), Look::Bad),
             _ => ("no".to_owned(), Look::Bad),
         }
     }
