@@ -1,10 +1,9 @@
 //! What instances answer to questions: about keys, about their records, and about themselves.
 
-use std::fmt;
 use std::time::Duration;
 
 use super::cause::Cause;
-use super::status::ClockOffset;
+use super::status::{ClockOffset, OtherList};
 use crate::protocol::{self, AdmissionRecord, FencingToken, ProcessIdentity};
 
 /// What an instance has in the place of a lease.
@@ -121,31 +120,6 @@ pub struct ServerDetails {
     /// Clients that use another list of instances, as far as they are connected now, wait by notification, and need a majority; `None`
     /// without the right to `PUBSUB NUMSUB`.
     pub other_lists: Option<Vec<OtherList>>,
-}
-
-/// Clients that are connected to an instance and use another list of instances, or another quorum, than this one: with both, two clients
-/// can hold the same lock.
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct OtherList {
-    /// How many.
-    pub clients: u64,
-    /// Their quorum.
-    pub votes: usize,
-    /// How many instances their list has.
-    pub instances: usize,
-}
-
-impl fmt::Display for OtherList {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { clients, votes, instances } = self;
-        write!(
-            f,
-            "clients with another list of instances are connected to it ({clients}), which need {votes} of {instances} votes: one of them may \
-             hold a lock that this client holds, too; give all the same list and quorum"
-        )
-    }
 }
 
 /// What a scan of an instance found.

@@ -11,11 +11,11 @@ mod unasked;
 
 pub use cause::{Cause, ReplyKind};
 pub(crate) use command_size::{MAX_COMMAND_BYTES, split_into_commands};
-pub use found::{Examination, OtherList, ServerDetails};
+pub use found::{Examination, ServerDetails};
 pub(crate) use found::{FoundKeys, FoundRecord, KeyState, Read, StoredKey, Trace};
 pub(crate) use reply_to::{ReplyTo, TakesReplies};
 pub(crate) use requests::{Claim, ClaimWords, Request, Wake};
-pub use status::{AdmissionStatus, ClockOffset, InstanceCounts, InstanceStatus, Trouble};
+pub use status::{AdmissionStatus, ClockOffset, InstanceCounts, InstanceStatus, OtherList, Trouble};
 pub(crate) use unasked::{ChangedKeys, Invalidation, Listener, ReceivedMessage};
 
 use std::future::Future;

@@ -1,9 +1,9 @@
 //! What can be seen of an instance from outside.
 
+use std::fmt;
 use std::time::Duration;
 
 use super::cause::{Cause, ReplyKind};
-use super::found::OtherList;
 
 /// How an instance does, as one client sees it. Made by
 /// [`Redlock::instances`](crate::Redlock::instances).
@@ -66,6 +66,31 @@ pub struct InstanceStatus {
     pub last_error: Option<String>,
     /// What was sent to it, and what became of that.
     pub counts: InstanceCounts,
+}
+
+/// Clients that are connected to an instance and use another list of instances, or another quorum, than this one: with both, two clients
+/// can hold the same lock.
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OtherList {
+    /// How many.
+    pub clients: u64,
+    /// Their quorum.
+    pub votes: usize,
+    /// How many instances their list has.
+    pub instances: usize,
+}
+
+impl fmt::Display for OtherList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { clients, votes, instances } = self;
+        write!(
+            f,
+            "clients with another list of instances are connected to it ({clients}), which need {votes} of {instances} votes: one of them may \
+             hold a lock that this client holds, too; give all the same list and quorum"
+        )
+    }
 }
 
 /// How far a wall clock is from this machine's.

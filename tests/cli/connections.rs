@@ -72,7 +72,7 @@ fn instances_that_hang_are_known_to_be_out_of_reach_before_the_time_for_connecti
     assert_eq!(tried.status.code(), Some(69), "{told}");
     assert!(took.as_secs() < 5, "{took:?}");
     assert_eq!(told.matches("no answer in time while logging in").count(), 1, "{told}");
-    let (_, after) = told.split_once("connected after ").unwrap();
+    let (_, after) = told.split_once("used after ").unwrap();
     let (waited, _) = after.split_once(": ").unwrap();
     let millis = waited.strip_suffix("ms").map(|millis| millis.parse::<f64>().unwrap());
     assert!(!waited.ends_with("µs") && millis.is_none_or(|millis| millis > 100.0), "as long as it has waited: {told}");

@@ -11,8 +11,8 @@ use crate::source::File;
 /// What is counted, the most of it, and by how much less there may be before the budget is to be lowered.
 type Budget = (&'static str, usize, usize);
 
-const LIBRARY: [Budget; 3] = [("files", 157, 0), ("lines", 31_189, 60), ("lines of code", 18_156, 40)];
-const PAIR: [Budget; 3] = [("files", 73, 0), ("lines of code", 11_235, 20), ("types", 212, 0)];
+const LIBRARY: [Budget; 3] = [("files", 157, 0), ("lines", 31_210, 60), ("lines of code", 18_170, 40)];
+const PAIR: [Budget; 3] = [("files", 73, 0), ("lines of code", 11_239, 20), ("types", 212, 0)];
 
 /// What an uncontended acquire and its release run through, by the functions that a profiler saw called for each of them. The first is where
 /// users begin; each other one is imported by one of these.
