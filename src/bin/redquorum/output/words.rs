@@ -18,7 +18,7 @@ const WORDS: &[(&str, &str)] = &[
         "trust who signed it with Tls::ca, or name whom it is for with Tls::server_name",
         "trust who signed it with --tls-ca",
     ),
-    ("or turn it off with Admission::Off", "or turn it off with --no-admission"),
+    ("(with Admission::Off an instance", "(with --no-admission an instance"),
     ("Tls::client_certificate", "--tls-cert and --tls-key"),
     ("Tls::ca", "--tls-ca"),
     ("it continues in the background", "what is left expires with its ttl"),
