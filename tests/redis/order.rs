@@ -36,8 +36,9 @@ async fn impatient(fleet: &Fleet, count: usize) -> Vec<Redlock> {
     clients_by(builder_of(fleet), count).await
 }
 
+/// How many clients listen to a channel of their own, which ends with twelve digits.
 fn heard_on(server: &Server) -> usize {
-    let said = server.command(&["PUBSUB", "CHANNELS", "redquorum:wake:*"]).unwrap();
+    let said = server.command(&["PUBSUB", "CHANNELS", &format!("redquorum:wake:{}", "?".repeat(12))]).unwrap();
     if let Reply::Array(channels) = said { channels.len() } else { 0 }
 }
 
