@@ -14,15 +14,18 @@ const AT_ONCE: Duration = Duration::from_millis(5);
 
 impl World {
     pub(super) fn check_least_left(&self, number: usize) {
-        let given = self.history().holds.get(number).and_then(|hold| Some((hold.client, hold.lease.clone()?)));
-        let Some((client, lease)) = given else { return };
+        let given =
+            self.history().holds.get(number).and_then(|hold| Some((hold.client, hold.life, hold.lease.clone()?)));
+        let Some((client, life, lease)) = given else { return };
         let least = self.scenario.ttl / LEAST_PART;
         // A user that was suspended in between hears of it late.
         let is_disturbed = self.machines[client].was_disturbed_since(self.at().saturating_sub(AT_ONCE));
         let left = lease.remaining();
         // One that is handed over may be lost in the instant in which its user is given it.
         let is_lost = || left.is_zero() && self.may_be_found_lost(&value_of(&lease));
-        if left < least && !is_disturbed && !is_lost() {
+        // The users of a process that is gone go on in the simulation alone.
+        let is_gone = || left.is_zero() && self.history().crashed.contains(&(client, life));
+        if left < least && !is_disturbed && !is_lost() && !is_gone() {
             let what = format!("lock {number} of client {client}: {left:?} of at least {least:?}");
             self.violate("a lock is given with enough of it left", what);
         }
