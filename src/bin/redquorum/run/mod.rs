@@ -62,12 +62,10 @@ pub(crate) async fn run(args: RunArgs, settings: &Settings) -> Result<ExitCode, 
         }
     };
     let acquired = since_boot();
-    for seen in redlock.instances() {
-        if let Some(list) = seen.other_lists.first() {
-            output::say(&format!("{}: {list}", seen.address));
-            break; // the others say the same
-        }
-    }
+    // The first that says so is enough.
+    let mut seen = redlock.instances().into_iter();
+    let warning = seen.find_map(|seen| Some(format!("{}: {}", seen.address, seen.other_lists.first()?)));
+    warning.iter().for_each(|warning| output::say(warning));
     let outcome = supervise::supervise(args, &guard, limits, &mut signals).await;
     let of_terminal = outcome.as_ref().ok().and_then(|outcome| outcome.of_terminal);
     let result = finish(args, (guard, acquired), outcome).await;
