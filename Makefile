@@ -8,7 +8,7 @@ NAMES = sed -n '/^\[features\]/,/^\[[^f]/s/^\([a-z][a-z0-9-]*\) *=.*/\1/p' Cargo
 EXAMPLES = $(basename $(notdir $(wildcard examples/services/src/bin/*.rs)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up down examples test test-all verify fix sim bench performance plots compare-others admission-price bench-leases bench-shared bench-tokens soak drill outage docs-site servers databases
+.PHONY: help demo up down examples test test-all verify fix sim bench performance plots compare-others admission-price bench-contended bench-leases bench-shared keep bench-tokens soak drill outage docs-site servers databases
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,27 +72,36 @@ else
 	$(if $(PLANTED),,$(WORLD) -- --pinned)
 endif
 
-bench: servers ## compare with the least that a lock costs, and with another crate, also where many wait (BENCH_ROUNDS=N)
+bench: servers ## compare with the least that a lock costs, and with another crate (BENCH_ROUNDS=N)
 	$(CARGO) run --release --package redquorum-bench
-	$(CARGO) run --release --package redquorum-bench --bin contended
 
 performance: servers ## measure what docs/performance.md tells, and write its tables and plots (BENCH_ROUNDS=N; 5 take some 15 minutes)
 	$(CARGO) run --release --package redquorum-bench
-	mkdir -p docs/results && cp $${CARGO_TARGET_DIR:-target}/bench/results.json docs/results/performance.json
-	$(MAKE) plots
+	$(MAKE) --no-print-directory keep MEASURED=results KEPT=performance
 
-plots: ## write the tables and plots of docs/performance.md from what was measured last
+plots: ## write the tables and plots of the pages from what was measured last
 	$(CARGO) run --release --package redquorum-bench --bin figures
 
 compare-others: servers databases ## measure etcd, ZooKeeper and PostgreSQL beside, and write the table of docs/comparison.md (two minutes)
 	@tests/scripts/others.sh
 	$(CARGO) run --release --package redquorum-bench --bin others
+	$(MAKE) --no-print-directory keep MEASURED=others
 
 admission-price: servers ## measure what admission costs in availability, and write docs/admission-price.md (seven minutes)
 	$(CARGO) run --release --package redquorum-bench --bin admission
+	$(MAKE) --no-print-directory keep MEASURED=admission
 
-bench-shared: servers ## measure read-write locks, semaphores and elections beside other crates (four minutes)
+bench-contended: servers ## measure many waiters for one lock, and write the table of docs/comparison.md (BENCH_ROUNDS=N)
+	$(CARGO) run --release --package redquorum-bench --bin contended
+	$(MAKE) --no-print-directory keep MEASURED=contended
+
+bench-shared: servers ## measure read-write locks, semaphores and elections, and write the tables of docs/comparison.md (four minutes)
 	$(CARGO) run --release --package redquorum-bench --bin shared-locks
+	$(MAKE) --no-print-directory keep MEASURED=shared
+
+keep: # what was measured last, beside the pages
+	mkdir -p docs/results && cp $${CARGO_TARGET_DIR:-target}/bench/$(MEASURED).json docs/results/$(or $(KEPT),$(MEASURED)).json
+	$(MAKE) --no-print-directory plots
 
 bench-leases: servers ## hold 100 000 leases for three ttls and say what that costs
 	$(CARGO) run --release --package redquorum-bench --bin leases

@@ -1,8 +1,8 @@
 //! What admission costs in availability: how long instances do not vote after they have, or may have, forgotten locks.
 //!
 //! `make admission-price`, or `cargo run --release --package redquorum-bench --bin admission`. Each event happens to five servers
-//! of its own, for each `max_ttl` and without admission, all side by side; the longest takes six minutes. Written is the
-//! table of `docs/admission-price.md`.
+//! of its own, for each `max_ttl` and without admission, all side by side; the longest takes six minutes. What it measured is in
+//! `target/bench/admission.json`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,10 +15,12 @@ use tokio::time::sleep;
 
 #[path = "shared/machine.rs"]
 mod machine;
-#[path = "../tests/shared/marks.rs"]
-mod marks;
-#[path = "shared/page.rs"]
-mod page;
+#[path = "shared/median.rs"]
+mod median;
+#[path = "shared/results.rs"]
+mod results;
+
+use results::{Metric, Results};
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -71,7 +73,7 @@ impl Event {
 }
 
 /// What one client has seen.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Seen {
     /// How long the instance that was longest without a vote was so.
     vote_missing: Duration,
@@ -100,38 +102,30 @@ async fn main() -> Outcome {
             let program = program.clone();
             runs.spawn(async move {
                 let seen = run(&program, event, admission, Duration::from_secs(seconds)).await;
-                seen.map(|seen| {
-                    ((event as usize, admission == Admission::Off, seconds), row(event, admission, seconds, &seen))
-                })
-                .map_err(|error| format!("{event:?}, {admission:?}, {seconds} s: {error}"))
+                seen.map(|seen| ((event as usize, admission == Admission::Off, seconds), event, seen))
+                    .map_err(|error| format!("{event:?}, {admission:?}, {seconds} s: {error}"))
             });
         }
     }
-    let mut rows = Vec::new();
-    while let Some(row) = runs.join_next().await {
-        rows.push(row??);
-        eprintln!("{} done: {}", rows.len(), rows.last().map(|(_, row)| row.join(" | ")).unwrap_or_default());
+    let mut all = Vec::new();
+    while let Some(seen) = runs.join_next().await {
+        all.push(seen??);
+        eprintln!("{} done: {:?}", all.len(), all.last());
     }
-    rows.sort_by_key(|(order, _)| *order);
-    let rows: Vec<_> = rows.into_iter().map(|(_, row)| row).collect();
-    let head = [
-        "event",
-        "`max_ttl`",
-        "an instance does not vote, s",
-        "all vote again after, s",
-        "no quorum, s",
-        "tries that failed",
-        "longest time without a lock, s",
-    ];
-    let table = page::table(&head, &rows);
-    println!("{table}");
+    all.sort_by_key(|(order, ..)| *order);
+    let mut results = Results::default();
+    for ((_, is_off, seconds), event, seen) in &all {
+        let max_ttl = if *is_off { "off".to_owned() } else { format!("{seconds} s") };
+        results.add(event.told(), &max_ttl, &seen.metrics());
+    }
     let stood_still = Duration::from_millis(stood_still.load(Ordering::Relaxed)).as_secs_f64();
     let about = format!(
         "{program}, five instances without persistence on one machine, one client for each row; {}. The machine stalled the program for at most \
          {stood_still:.1} s, so shorter times without a lock mean nothing.",
         machine::described()
     );
-    page::replace("admission-price.md", "price", &format!("{about}\n\n{table}"))
+    eprintln!("written: {}", results.write("admission.json", &about)?.display());
+    Ok(())
 }
 
 /// How long, at most, the machine did not let a thread go on that wanted to: others had it.
@@ -144,18 +138,17 @@ fn note_standstills(longest: &AtomicU64) {
     }
 }
 
-fn row(event: Event, admission: Admission, max_ttl: u64, seen: &Seen) -> Vec<String> {
-    let max_ttl = if admission == Admission::Off { "off".to_owned() } else { format!("{max_ttl} s") };
-    let seconds = |time: Duration| format!("{:.1}", time.as_secs_f64());
-    vec![
-        event.told().to_owned(),
-        max_ttl,
-        seconds(seen.vote_missing),
-        seconds(seen.until_all_vote),
-        seconds(seen.without_quorum),
-        format!("{} of {}", seen.failed, seen.tries),
-        seconds(seen.longest_gap),
-    ]
+impl Seen {
+    fn metrics(&self) -> [Metric; 6] {
+        [
+            ("vote missing", self.vote_missing.as_secs_f64(), "s"),
+            ("all vote again", self.until_all_vote.as_secs_f64(), "s"),
+            ("no quorum", self.without_quorum.as_secs_f64(), "s"),
+            ("failed", self.failed as f64, "tries"),
+            ("tries", self.tries as f64, "tries"),
+            ("longest gap", self.longest_gap.as_secs_f64(), "s"),
+        ]
+    }
 }
 
 async fn run(program: &Program, event: Event, admission: Admission, max_ttl: Duration) -> Outcome<Seen> {

@@ -26,8 +26,12 @@ mod other;
 mod ours;
 #[path = "shared/progress.rs"]
 mod progress;
+#[path = "shared/ratio.rs"]
+mod ratio;
 #[path = "compare/raw.rs"]
 mod raw;
+#[path = "shared/read.rs"]
+mod read;
 #[path = "compare/report.rs"]
 mod report;
 #[path = "shared/resident.rs"]

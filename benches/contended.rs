@@ -1,6 +1,6 @@
 //! Many who want one lock: how long it lies between two holders, how long each waits, and who gets how much.
 //!
-//! `make bench`, or `cargo run --release --package redquorum-bench --bin contended -- [--quick]
+//! `make bench-contended`, or `cargo run --release --package redquorum-bench --bin contended -- [--quick]
 //! [--rounds N] [--only WORKLOAD] [--subject SUBJECT]` (also `BENCH_ROUNDS=N`). It runs on five servers
 //! of its own and one for what the lock protects; REDQUORUM_SERVER names the program.
 //! In every round each subject does the same work in turn. A client that wants locks lives in worker processes:
@@ -25,6 +25,10 @@ mod opened;
 mod options;
 #[path = "contended/perfect.rs"]
 mod perfect;
+#[path = "shared/ratio.rs"]
+mod ratio;
+#[path = "shared/read.rs"]
+mod read;
 #[path = "contended/report.rs"]
 mod report;
 #[path = "shared/results.rs"]

@@ -1,10 +1,12 @@
-//! Writes the tables and the plots of `docs/performance.md` from what was measured last.
+//! Writes the tables and plots of the pages from what was measured last, which is in `docs/results`.
 //!
-//! `make performance` measures first; `make plots`, or
-//! `cargo run --release --package redquorum-bench --bin figures`, takes `docs/results/performance.json` as it is.
+//! `make plots`, or `cargo run --release --package redquorum-bench --bin figures`. What measures (`make performance`,
+//! `compare-others`, `bench-contended`, `bench-shared`, `admission-price`) calls it.
 
 #[path = "figures/aims.rs"]
 mod aims;
+#[path = "figures/comparison.rs"]
+mod comparison;
 #[path = "../tests/shared/grouped.rs"]
 mod grouped;
 #[path = "../tests/shared/marks.rs"]
@@ -17,6 +19,10 @@ mod median;
 mod page;
 #[path = "figures/plots.rs"]
 mod plots;
+#[path = "figures/price.rs"]
+mod price;
+#[path = "shared/ratio.rs"]
+mod ratio;
 #[path = "figures/tables.rs"]
 mod tables;
 
@@ -24,20 +30,49 @@ use measured::Measured;
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-const PAGE: &str = "performance.md";
+/// A page, what stands between which marks in it, and of what measurement that is.
+type Part = (&'static str, &'static str, &'static str, fn(&Measured) -> String);
+
+const PARTS: [Part; 11] = [
+    ("performance.md", "machine", "performance", about),
+    ("performance.md", "aims", "performance", aims::table),
+    ("performance.md", "latency", "performance", tables::latency),
+    ("performance.md", "throughput", "performance", tables::throughput),
+    ("performance.md", "cost", "performance", tables::cost),
+    ("performance.md", "rest", "performance", tables::rest),
+    ("comparison.md", "shared", "shared", |measured| after_about(measured, &comparison::shared(measured))),
+    ("comparison.md", "leaders", "shared", comparison::leaders),
+    ("comparison.md", "waiting", "contended", |measured| after_about(measured, &comparison::waiting(measured))),
+    ("comparison.md", "others", "others", |measured| after_about(measured, &comparison::others(measured))),
+    ("admission-price.md", "price", "admission", |measured| after_about(measured, &price::table_of(measured))),
+];
+
+fn about(measured: &Measured) -> String {
+    measured.about.clone()
+}
+
+fn after_about(measured: &Measured, table: &str) -> String {
+    format!("{}\n\n{table}", measured.about)
+}
 
 fn main() -> Outcome {
-    let measured = Measured::read()?;
-    page::replace(PAGE, "machine", &measured.about)?;
-    page::replace(PAGE, "aims", &aims::table(&measured))?;
-    page::replace(PAGE, "latency", &tables::latency(&measured))?;
-    page::replace(PAGE, "throughput", &tables::throughput(&measured))?;
-    page::replace(PAGE, "cost", &tables::cost(&measured))?;
-    page::replace(PAGE, "rest", &tables::rest(&measured))?;
-    println!("written: {}", page::path(PAGE).display());
+    for (page, name, measurement, text) in PARTS {
+        page::replace(page, name, &text(&Measured::read(measurement)?))?;
+        println!("written: {}, {name}", page::path(page).display());
+    }
     for plot in plots::ALL {
-        plot.draw(&measured)?;
+        plot.draw(&Measured::read("performance")?)?;
         println!("written: {}", plot.path().display());
+    }
+    Ok(())
+}
+
+#[test]
+fn pages_have_the_figures_that_were_measured() -> Outcome {
+    for (page, name, measurement, text) in PARTS {
+        let written = std::fs::read_to_string(page::path(page))?;
+        let again = marks::between_marks(&written, name, &text(&Measured::read(measurement)?));
+        assert_eq!(again.as_ref(), Some(&written), "{page}, {name}: `make plots` writes it");
     }
     Ok(())
 }

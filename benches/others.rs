@@ -2,23 +2,23 @@
 //!
 //! `make compare-others`, or `cargo run --release --package redquorum-bench --bin others`. Each system is started on loopback
 //! in a directory of its own, with its defaults, and left out with a word where it is not installed. Every user has a connection and a session of its
-//! own, as processes would. Two who have one lock at once end the bench as a failure. Written is the table of
-//! `docs/comparison.md`.
+//! own, as processes would. Two who have one lock at once end the bench as a failure. What it measured is in
+//! `target/bench/others.json`.
 
 #[path = "others/etcd.rs"]
 mod etcd;
 #[path = "shared/machine.rs"]
 mod machine;
-#[path = "../tests/shared/marks.rs"]
-mod marks;
+#[path = "shared/median.rs"]
+mod median;
 #[path = "shared/opened.rs"]
 mod opened;
-#[path = "shared/page.rs"]
-mod page;
 #[path = "others/postgres.rs"]
 mod postgres;
 #[path = "others/process.rs"]
 mod process;
+#[path = "shared/results.rs"]
+mod results;
 #[path = "others/single.rs"]
 mod single;
 #[path = "others/system.rs"]
@@ -38,8 +38,8 @@ use std::time::Duration;
 use redquorum_testkit::Program;
 
 use process::{Dir, now};
+use results::Results;
 use system::Kind;
-use work::Round;
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -55,29 +55,21 @@ async fn main() -> Outcome {
     let mut systems = Vec::new();
     for kind in Kind::ALL {
         match kind.start().await.map_err(|error| format!("{}: {error}", kind.name()))? {
-            Some(system) => systems.push((kind, system, Vec::new())),
+            Some(system) => systems.push((kind, system)),
             None => eprintln!("{} is not installed: it is left out", kind.name()),
         }
     }
+    let mut results = Results::default();
     for round in 0..ROUNDS {
         let count = systems.len();
         for at in 0..count {
-            let (kind, system, rounds) = &mut systems[(at + round) % count]; // nobody is always first
+            let (kind, system) = &systems[(at + round) % count]; // nobody is always first
             eprintln!("round {} of {ROUNDS}: {}", round + 1, kind.name());
-            rounds.push(work::round(system).await.map_err(|error| format!("{}: {error}", kind.name()))?);
+            let metrics = work::round(system).await.map_err(|error| format!("{}: {error}", kind.name()))?;
+            eprintln!("{metrics:?}");
+            results.add("others", kind.name(), &metrics);
         }
     }
-    let rows: Vec<_> = systems.iter().map(|(kind, _, rounds)| row(*kind, rounds)).collect();
-    let head = [
-        "",
-        "one user, pair p50, µs",
-        "p99, µs",
-        "16 users, pairs a second",
-        "8 users want one lock, sections a second",
-        "on disk when it is given",
-    ];
-    let table = page::table(&head, &rows);
-    println!("{table}");
     let about = format!(
         "{}; {}; medians of {ROUNDS} rounds of {} s; {machine}. An fsync of 4 KiB took {:.0} µs in the median.",
         Program::required()?,
@@ -85,7 +77,8 @@ async fn main() -> Outcome {
         work::LENGTH.as_secs(),
         fsync()?
     );
-    page::replace("comparison.md", "others", &format!("{about}\n\n{table}"))
+    eprintln!("written: {}", results.write("others.json", &about)?.display());
+    Ok(())
 }
 
 /// Of the other systems, as their packages say.
@@ -94,22 +87,6 @@ fn versions() -> String {
     let said = Command::new("dpkg-query").args(["-W", "-f", "${Package} ${Version}, "]).args(packages).output();
     let said = said.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
     said.trim_end_matches(", ").to_owned()
-}
-
-fn row(kind: Kind, rounds: &[Round]) -> Vec<String> {
-    let median = |of: fn(&Round) -> f64| {
-        let mut values: Vec<f64> = rounds.iter().map(of).collect();
-        values.sort_by(f64::total_cmp);
-        format!("{:.0}", values[values.len() / 2])
-    };
-    vec![
-        kind.name().to_owned(),
-        median(|round| round.p50),
-        median(|round| round.p99),
-        median(|round| round.pairs_a_second),
-        median(|round| round.sections_a_second),
-        kind.stored().to_owned(),
-    ]
 }
 
 /// How long it takes, in microseconds, until a page is on the disk that the systems write to.

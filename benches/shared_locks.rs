@@ -3,7 +3,8 @@
 //!
 //! `cargo run --release --package redquorum-bench --bin shared-locks -- [--quick] [--only PART]`, some four minutes. It
 //! runs on five servers of its own, and one for crates that know no more; REDQUORUM_SERVER names the program. Where
-//! this library lets two in beside each other, or leaders come out of order, the bench fails.
+//! this library lets two in beside each other, or leaders come out of order, the bench fails. What it measured is also in
+//! `target/bench/shared.json`.
 
 #[path = "shared_locks/admitted.rs"]
 mod admitted;
@@ -21,6 +22,8 @@ mod election;
 mod load;
 #[path = "shared/machine.rs"]
 mod machine;
+#[path = "shared/median.rs"]
+mod median;
 #[path = "shared/opened.rs"]
 mod opened;
 #[path = "shared_locks/overlap.rs"]
@@ -29,6 +32,8 @@ mod overlap;
 mod perfect;
 #[path = "shared_locks/plain.rs"]
 mod plain;
+#[path = "shared/results.rs"]
+mod results;
 #[path = "contended/section.rs"]
 mod section;
 #[path = "shared_locks/semaphore.rs"]
@@ -45,6 +50,8 @@ mod writer;
 use std::time::Duration;
 
 use redquorum_testkit::{Fleet, Program, Server};
+
+use results::Results;
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -84,17 +91,22 @@ fn main() -> Outcome {
         }
     }
     let program = Program::required()?;
-    println!("{program}; {}{}.", if quick { "quick; " } else { "" }, machine::described());
+    let about = format!("{program}; {}{}.", if quick { "quick; " } else { "" }, machine::described());
+    println!("{about}");
+    let mut results = Results::default();
     let stage = Stage { fleet: Fleet::start(&program, INSTANCES)?, single: Server::start(&program)?, quick };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     for part in PARTS.into_iter().filter(|part| only.as_ref().is_none_or(|only| only == part)) {
-        match part {
+        let table = match part {
             "overlap" => overlap::run(&runtime, &stage)?,
             "cost" => cost::run(&runtime, &stage)?,
             "writer" => writer::run(&runtime, &stage)?,
             "semaphore" => semaphore::run(&runtime, &stage)?,
             _ => election::run(&runtime, &stage)?,
-        }
+        };
+        table.print();
+        table.add_to(&mut results, part);
     }
+    eprintln!("written: {}", results.write("shared.json", &about)?.display());
     Ok(())
 }

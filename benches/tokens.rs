@@ -9,6 +9,8 @@
 mod median;
 #[path = "shared/opened.rs"]
 mod opened;
+#[path = "shared/ratio.rs"]
+mod ratio;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
@@ -190,7 +192,7 @@ async fn old(program: &Program, tokens: u64, clients: usize, tasks: usize) -> Ou
     }
     let (seconds, turns) = removed_all.ok_or("they were not removed")?;
     println!("removed within {seconds} s");
-    let part = |from: usize, to: usize| median::ratio(full.rates.get(from..to)?, small.rates.get(from..to)?);
+    let part = |from: usize, to: usize| ratio::ratio(full.rates.get(from..to)?, small.rates.get(from..to)?);
     let told = |ratio: Option<f64>| ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
     println!("pairs a second, with and without old tokens: {} while they are removed", told(part(0, turns)));
     println!("pairs a second, with and without old tokens: {} afterwards", told(part(turns, full.rates.len())));

@@ -1,6 +1,7 @@
 //! The medians, as a table.
 
-use crate::results::{Results, shown};
+use crate::read::shown;
+use crate::results::Results;
 use crate::subject::Kind;
 use crate::workload::Workload;
 

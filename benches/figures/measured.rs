@@ -1,11 +1,12 @@
-//! What `compare` wrote, as it is kept beside the page.
+//! What was measured, as it is kept beside the pages.
 
 use std::fs;
 
 use serde::Deserialize;
 
 use crate::grouped::grouped;
-use crate::{Outcome, median, page};
+use crate::ratio::ratio;
+use crate::{Outcome, page};
 
 pub(crate) const OURS: &str = "redquorum";
 pub(crate) const FLOOR: &str = "raw";
@@ -36,11 +37,18 @@ pub(crate) struct Row {
 }
 
 impl Measured {
-    pub(crate) fn read() -> Outcome<Self> {
-        let path = page::path("results/performance.json");
-        let text = fs::read_to_string(&path)
-            .map_err(|error| format!("{}: {error}; `make performance` measures first", path.display()))?;
+    /// Of the file of this name in `docs/results`.
+    pub(crate) fn read(name: &str) -> Outcome<Self> {
+        let path = page::path("results").join(format!("{name}.json"));
+        let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         Ok(serde_json::from_str(&text)?)
+    }
+
+    /// Each workload with each of its subjects, in the order in which they were measured.
+    pub(crate) fn subjects(&self) -> Vec<(&str, &str)> {
+        let mut subjects: Vec<_> = self.results.iter().map(|row| (&*row.workload, &*row.subject)).collect();
+        subjects.dedup();
+        subjects
     }
 
     pub(crate) fn row(&self, workload: &str, subject: &str, metric: &str) -> Option<&Row> {
@@ -55,7 +63,7 @@ impl Measured {
     /// The median of what one figure is, divided by another one of the same turn.
     pub(crate) fn ratio(&self, one: Figure, other: Figure) -> Option<f64> {
         let values = |(workload, subject, metric): Figure| Some(&self.row(workload, subject, metric)?.values);
-        median::ratio(values(one)?, values(other)?)
+        ratio(values(one)?, values(other)?)
     }
 }
 

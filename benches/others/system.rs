@@ -57,16 +57,6 @@ impl Kind {
         }
     }
 
-    /// What is on a disk when a lock is given.
-    pub(crate) const fn stored(self) -> &'static str {
-        match self {
-            Self::Ours => "nothing: an instance that forgets does not vote for `max_ttl`",
-            Self::Single => "nothing: a restart forgets the lock",
-            Self::Etcd | Self::ZooKeeper => "the log of two of three servers (fsync)",
-            Self::Postgres => "nothing: a restart ends the lock, and the connection with it",
-        }
-    }
-
     /// Nothing if it is not installed.
     pub(crate) async fn start(self) -> Outcome<Option<System>> {
         Ok(match self {

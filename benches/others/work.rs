@@ -8,6 +8,7 @@ use tokio::task::JoinSet;
 
 use crate::Outcome;
 use crate::process::now;
+use crate::results::Metric;
 use crate::system::{Session, System};
 
 /// For how long each piece of work is done.
@@ -16,27 +17,16 @@ pub(crate) const LENGTH: Duration = Duration::from_secs(3);
 const MANY: usize = 16;
 const RIVALS: usize = 8;
 
-/// What came of one round.
-#[derive(Clone, Copy)]
-pub(crate) struct Round {
-    /// Of acquire and release by one user, in microseconds.
-    pub(crate) p50: f64,
-    pub(crate) p99: f64,
-    /// Of 16 users, each with names of its own.
-    pub(crate) pairs_a_second: f64,
-    /// Of 8 users who want one lock.
-    pub(crate) sections_a_second: f64,
-}
-
-pub(crate) async fn round(system: &System) -> Outcome<Round> {
+/// Of acquire and release by one user; of 16 users, each with names of its own; and of 8 users who want one lock.
+pub(crate) async fn round(system: &System) -> Outcome<[Metric; 4]> {
     let mut alone = users(system, 1, false).await?;
     alone.sort_unstable();
-    Ok(Round {
-        p50: percentile(&alone, 50)?,
-        p99: percentile(&alone, 99)?,
-        pairs_a_second: rate(users(system, MANY, false).await?.len()),
-        sections_a_second: rate(users(system, RIVALS, true).await?.len()),
-    })
+    Ok([
+        ("pair p50", percentile(&alone, 50)?, "us"),
+        ("pair p99", percentile(&alone, 99)?, "us"),
+        ("pairs/s", rate(users(system, MANY, false).await?.len()), "1/s"),
+        ("sections/s", rate(users(system, RIVALS, true).await?.len()), "1/s"),
+    ])
 }
 
 /// Has so many users lock and release for a while, each its own lock or all the same; how long each pair took.

@@ -11,46 +11,28 @@ use crate::{Outcome, median};
 pub(crate) type Metric = (&'static str, f64, &'static str);
 
 /// The values of one metric, one of every turn.
-struct Series {
-    workload: &'static str,
-    subject: &'static str,
-    metric: &'static str,
+pub(crate) struct Series {
+    workload: String,
+    subject: String,
+    pub(crate) metric: &'static str,
     unit: &'static str,
-    values: Vec<f64>,
+    pub(crate) values: Vec<f64>,
 }
 
 #[derive(Default)]
-pub(crate) struct Results(Vec<Series>);
+pub(crate) struct Results(pub(crate) Vec<Series>);
 
 impl Results {
-    pub(crate) fn add(&mut self, workload: &'static str, subject: &'static str, metrics: &[Metric]) {
+    pub(crate) fn add(&mut self, workload: &str, subject: &str, metrics: &[Metric]) {
         for &(metric, value, unit) in metrics {
-            let same =
-                |series: &&mut Series| (series.workload, series.subject, series.metric) == (workload, subject, metric);
-            match self.0.iter_mut().find(same) {
+            match self.0.iter_mut().find(|series| series.is(workload, subject) && series.metric == metric) {
                 Some(series) => series.values.push(value),
-                None => self.0.push(Series { workload, subject, metric, unit, values: vec![value] }),
+                None => {
+                    let (workload, subject) = (workload.to_owned(), subject.to_owned());
+                    self.0.push(Series { workload, subject, metric, unit, values: vec![value] });
+                }
             }
         }
-    }
-
-    pub(crate) fn median(&self, workload: &str, subject: &str, metric: &str) -> Option<f64> {
-        self.series(workload, subject, metric).map(Series::median)
-    }
-
-    /// The median of what one figure is, divided by another one of the same turn.
-    pub(crate) fn ratio(&self, one: (&str, &str, &str), other: (&str, &str, &str)) -> Option<f64> {
-        let values = |(workload, subject, metric)| Some(&self.series(workload, subject, metric)?.values);
-        median::ratio(values(one)?, values(other)?)
-    }
-
-    fn series(&self, workload: &str, subject: &str, metric: &str) -> Option<&Series> {
-        let wanted = |series: &&Series| (series.workload, series.subject, series.metric) == (workload, subject, metric);
-        self.0.iter().find(wanted)
-    }
-
-    pub(crate) fn has(&self, workload: &str, subject: &str) -> bool {
-        self.0.iter().any(|series| series.workload == workload && series.subject == subject)
     }
 
     /// Writes a file in `target/bench`; `about` says where and how it was measured.
@@ -68,7 +50,11 @@ impl Results {
 }
 
 impl Series {
-    fn median(&self) -> f64 {
+    pub(crate) fn is(&self, workload: &str, subject: &str) -> bool {
+        self.workload == workload && self.subject == subject
+    }
+
+    pub(crate) fn median(&self) -> f64 {
         let values = median::sorted(self.values.iter().copied());
         let must_not_be = ["keys", "pairs", "sections"].contains(&self.unit);
         if must_not_be || self.metric == "first error" {
@@ -93,9 +79,4 @@ impl Series {
 /// To four digits, more than one machine repeats.
 fn rounded(value: f64) -> f64 {
     format!("{value:.3e}").parse().unwrap_or(value)
-}
-
-/// With as many digits as say something.
-pub(crate) fn shown(value: f64) -> String {
-    if value == 0.0 || value >= 100.0 { format!("{value:.0}") } else { format!("{value:.1}") }
 }

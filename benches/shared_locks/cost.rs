@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use crate::commands::Monitors;
 use crate::section::now;
 use crate::subject::{Access, Client, Kind};
-use crate::table::{self, percentile, us};
+use crate::table::{Table, percentile, us};
 use crate::{INSTANCES, Outcome, Stage};
 
 const MANY: usize = 64;
@@ -32,7 +32,7 @@ struct Subject {
     commands: f64,
 }
 
-pub(crate) fn run(runtime: &Runtime, stage: &Stage) -> Outcome {
+pub(crate) fn run(runtime: &Runtime, stage: &Stage) -> Outcome<Table> {
     let mut subjects = Vec::new();
     for (name, kind, access, together) in [
         ("redquorum lock", Kind::OursLock, Access::Write, false),
@@ -63,8 +63,7 @@ pub(crate) fn run(runtime: &Runtime, stage: &Stage) -> Outcome {
         let commands = monitors.finish(&stage.fleet)?;
         subject.commands = f64::from(commands.of_locks + commands.of_health) / COUNTED as f64 / INSTANCES as f64;
     }
-    report(&subjects, turns);
-    Ok(())
+    Ok(report(&subjects, turns))
 }
 
 /// Each task goes in and out until the turn is over, so often at most.
@@ -91,7 +90,7 @@ async fn turn(subject: &Subject, tasks: usize, pairs: usize) -> Outcome<Vec<u64>
     Ok(all)
 }
 
-fn report(subjects: &[Subject], turns: u128) {
+fn report(subjects: &[Subject], turns: u128) -> Table {
     let lock = [0, 1].map(|at| percentile(&subjects[0].times[at], 50));
     let rows: Vec<Vec<String>> = subjects
         .iter()
@@ -106,9 +105,19 @@ fn report(subjects: &[Subject], turns: u128) {
             row
         })
         .collect();
-    table::print(
-        &format!("2. In and out, µs: one task and {MANY}, a name for each"),
-        &["", "1 task p50", "p99", "of a lock", "64 tasks p50", "p99", "of a lock", "pairs/s", "commands per server"],
-        &rows,
-    );
+    Table {
+        title: format!("2. In and out, µs: one task and {MANY}, a name for each"),
+        head: vec![
+            "",
+            "1 task p50",
+            "p99",
+            "of a lock",
+            "64 tasks p50",
+            "64 tasks p99",
+            "64 tasks of a lock",
+            "pairs/s",
+            "commands per server",
+        ],
+        rows,
+    }
 }

@@ -12,7 +12,7 @@ use tokio::runtime::Runtime;
 
 use crate::candidate::{ARGUMENT, ELECTION, LEADS, LOST, READY, RESIGN};
 use crate::section::now;
-use crate::table::{self, ms, percentile};
+use crate::table::{Table, ms, percentile};
 use crate::{Outcome, Stage, TTL, admitted};
 
 const CANDIDATES: usize = 3;
@@ -50,7 +50,7 @@ struct Candidate {
     links: Vec<Proxy>,
 }
 
-pub(crate) fn run(runtime: &Runtime, stage: &Stage) -> Outcome {
+pub(crate) fn run(runtime: &Runtime, stage: &Stage) -> Outcome<Table> {
     let (say, said) = channel();
     let mut candidates = Vec::new();
     for number in 0..CANDIDATES {
@@ -72,7 +72,7 @@ pub(crate) fn run(runtime: &Runtime, stage: &Stage) -> Outcome {
         "until the next leads p50, ms",
         "max",
         "until it is observed p50",
-        "max",
+        "until it is observed max",
         "the old one knew before, ms at least",
     ];
     let title = format!(
@@ -81,8 +81,7 @@ pub(crate) fn run(runtime: &Runtime, stage: &Stage) -> Outcome {
         rehearsal.seen.len(),
         rehearsal.tokens.len(),
     );
-    table::print(&title, &head, &rows);
-    Ok(())
+    Ok(Table { title, head: head.to_vec(), rows })
 }
 
 fn row(event: Event, turns: &[Turn]) -> Vec<String> {

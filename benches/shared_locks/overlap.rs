@@ -8,7 +8,7 @@ use tokio::runtime::Runtime;
 use crate::load::{self, Pause, Record, Task};
 use crate::subject::{Access, Client, Kind};
 use crate::sweep::overlaps;
-use crate::table::{self, ms, percentile};
+use crate::table::{Table, ms, percentile};
 use crate::{Outcome, Stage};
 
 const CLIENTS: usize = 4;
@@ -19,7 +19,7 @@ const SECONDS: u64 = 8;
 /// Above what a lock of this library lies, and nothing else.
 const NAME: &str = "shared:redquorum";
 
-pub(crate) fn run(runtime: &Runtime, stage: &Stage) -> Outcome {
+pub(crate) fn run(runtime: &Runtime, stage: &Stage) -> Outcome<Table> {
     let mut rows = Vec::new();
     for kind in [Kind::Ours, Kind::Port, Kind::PortOnOne, Kind::Distkit] {
         let clients = runtime.block_on(kind.connect_all(stage, CLIENTS))?;
@@ -37,9 +37,9 @@ pub(crate) fn run(runtime: &Runtime, stage: &Stage) -> Outcome {
     let (mixed, record) = runtime.block_on(mixed(stage))?;
     rows.push(row(&mixed, &record));
     check(stage, &record)?;
-    table::print(
-        &format!("1. {READERS} readers and {WRITERS} writers of {CLIENTS} clients, {SECONDS} s each"),
-        &[
+    Ok(Table {
+        title: format!("1. {READERS} readers and {WRITERS} writers of {CLIENTS} clients, {SECONDS} s each"),
+        head: vec![
             "",
             "reads",
             "writes",
@@ -49,9 +49,8 @@ pub(crate) fn run(runtime: &Runtime, stage: &Stage) -> Outcome {
             "max",
             "failed",
         ],
-        &rows,
-    );
-    Ok(())
+        rows,
+    })
 }
 
 fn task(kind: Kind, client: &Client, access: Access) -> Task {

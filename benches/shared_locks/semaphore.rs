@@ -16,7 +16,7 @@ use crate::draws::Draws;
 use crate::section::{Section, now};
 use crate::subject::{Release, port, released};
 use crate::sweep::most;
-use crate::table::{self, ms, percentile};
+use crate::table::{Table, ms, percentile};
 use crate::{INSTANCES, Outcome, Stage, admitted, perfect};
 
 const PERMITS: usize = 3;
@@ -48,7 +48,7 @@ impl Client {
     }
 }
 
-pub(crate) fn run(runtime: &Runtime, stage: &Stage) -> Outcome {
+pub(crate) fn run(runtime: &Runtime, stage: &Stage) -> Outcome<Table> {
     let mut rows = Vec::new();
     for name in ["redquorum semaphore", "distributed-lock-redis, 1 server"] {
         let is_ours = name.starts_with("redquorum");
@@ -67,9 +67,9 @@ pub(crate) fn run(runtime: &Runtime, stage: &Stage) -> Outcome {
         }
         rows.push(row(name, &sections, &span, commands));
     }
-    table::print(
-        &format!("4. {PERMITS} permits, {CLIENTS} clients with a task each, 2 ms in and up to 10 ms out"),
-        &[
+    Ok(Table {
+        title: format!("4. {PERMITS} permits, {CLIENTS} clients with a task each, 2 ms in and up to 10 ms out"),
+        head: vec![
             "",
             "most at once",
             "times in per s",
@@ -77,12 +77,11 @@ pub(crate) fn run(runtime: &Runtime, stage: &Stage) -> Outcome {
             "p99",
             "max",
             "perfect queue p50",
-            "p99",
+            "perfect queue p99",
             "commands/s and server",
         ],
-        &rows,
-    );
-    Ok(())
+        rows,
+    })
 }
 
 async fn load(clients: &[Client], length: Duration) -> Outcome<(Vec<Section>, Range<u64>)> {

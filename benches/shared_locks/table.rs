@@ -1,10 +1,30 @@
 //! Figures, and the tables that they stand in.
 
-/// Prints a table in Markdown.
-pub(crate) fn print(title: &str, head: &[&str], rows: &[Vec<String>]) {
-    println!("\n{title}\n\n| {} |\n|{}", head.join(" | "), "---|".repeat(head.len()));
-    for row in rows {
-        println!("| {} |", row.join(" | "));
+use crate::results::Results;
+
+/// Figures of some subjects; the first cell of a row is its subject, the first of the head empty.
+pub(crate) struct Table {
+    pub(crate) title: String,
+    pub(crate) head: Vec<&'static str>,
+    pub(crate) rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// In Markdown.
+    pub(crate) fn print(&self) {
+        println!("\n{}\n\n| {} |\n|{}", self.title, self.head.join(" | "), "---|".repeat(self.head.len()));
+        for row in &self.rows {
+            println!("| {} |", row.join(" | "));
+        }
+    }
+
+    /// What has a number.
+    pub(crate) fn add_to(&self, results: &mut Results, part: &str) {
+        for row in &self.rows {
+            let cells = self.head.iter().zip(row).skip(1);
+            let figures: Vec<_> = cells.filter_map(|(head, cell)| Some((*head, cell.parse().ok()?, ""))).collect();
+            results.add(part, &row[0], &figures);
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use crate::load::{self, Pause, Record, Task};
 use crate::section::Section;
 use crate::subject::{Access, Kind};
 use crate::sweep::most;
-use crate::table::{self, ms, percentile};
+use crate::table::{Table, ms, percentile};
 use crate::{Outcome, Stage};
 
 const CLIENTS: usize = 4;
@@ -17,17 +17,17 @@ const INTERVAL: Duration = Duration::from_millis(50);
 const WORK: Duration = Duration::from_millis(2);
 const SECONDS: u64 = 8;
 
-pub(crate) fn run(runtime: &Runtime, stage: &Stage) -> Outcome {
+pub(crate) fn run(runtime: &Runtime, stage: &Stage) -> Outcome<Table> {
     let mut rows = Vec::new();
     for kind in [Kind::Ours, Kind::Port, Kind::Distkit, Kind::Local] {
         let record = runtime.block_on(measure(kind, stage))?;
         rows.push(row(kind, &record, stage.length(SECONDS)));
     }
-    table::print(
-        &format!(
+    Ok(Table {
+        title: format!(
             "3. {READERS} readers in a loop ({CLIENTS} clients, 2 ms each), and a writer every 50 ms of a client of its own"
         ),
-        &[
+        head: vec![
             "",
             "writes",
             "of",
@@ -38,9 +38,8 @@ pub(crate) fn run(runtime: &Runtime, stage: &Stage) -> Outcome {
             "reads/s",
             "failed",
         ],
-        &rows,
-    );
-    Ok(())
+        rows,
+    })
 }
 
 async fn measure(kind: Kind, stage: &Stage) -> Outcome<Record> {
