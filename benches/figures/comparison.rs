@@ -9,6 +9,7 @@ pub(crate) fn shared(measured: &Measured) -> String {
     let lines = [
         ("12 readers, 4 writers, 8 s: writes", "overlap", "writes", READERS),
         ("reads", "overlap", "reads", READERS),
+        ("a reader beside a writer, times", "overlap", "reader beside writer", READERS),
         ("64 readers, a writer every 50 ms: its wait p50, ms", "writer", "wait p50, ms", READERS),
         ("p99, ms", "writer", "p99", READERS),
         ("3 permits, 16 clients: wait p50, ms", "semaphore", "wait p50, ms", PERMITS),

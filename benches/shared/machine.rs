@@ -4,6 +4,9 @@ use std::fs;
 use std::process::Command;
 use std::thread::available_parallelism;
 
+/// What a program said that said nothing.
+const NOTHING: &str = "unknown";
+
 /// The commit, the machine, and how much else it did when this began.
 pub(crate) fn described() -> String {
     let processors = available_parallelism().map_or_else(|_| "some".to_owned(), |count| count.to_string());
@@ -20,15 +23,17 @@ pub(crate) fn described() -> String {
     )
 }
 
-/// With a mark if the tree has changed since.
+/// With a mark if what is measured, or measures, has changed since.
 fn commit() -> String {
-    output("git", &["describe", "--always", "--dirty", "--abbrev=10"])
+    let commit = output("git", &["rev-parse", "--short=10", "HEAD"]);
+    let changed = output("git", &["status", "--porcelain", "--", "src", "benches", "tests/testkit", "Cargo.lock"]);
+    if changed == NOTHING { commit } else { commit + "-dirty" }
 }
 
 fn output(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
     let output = output.ok().and_then(|output| String::from_utf8(output.stdout).ok());
-    output.filter(|text| !text.is_empty()).map_or_else(|| "unknown".to_owned(), |text| text.trim().to_owned())
+    output.filter(|text| !text.is_empty()).map_or_else(|| NOTHING.to_owned(), |text| text.trim().to_owned())
 }
 
 fn field(path: &str, name: &str) -> Option<String> {
