@@ -559,13 +559,16 @@ impl Judge {
             return None;
         }
         let client = |connection: u64| &self.connections[usize::try_from(connection).unwrap_or(0)];
+        // Plain commands read the clock behind the one that sets the key, and the step may be between them.
+        let is_before = |vote: &Vote, heard: Duration| match vote.kind {
+            StepKind::Set => heard < stepped.at,
+            _ => vote.command <= stepped.command,
+        };
         let is_sample = |vote: &&Vote| {
-            let connected = client(vote.connection);
             vote.server == stepped.server
-                && vote.command <= stepped.command
                 && vote.grants()
-                && connected.client == asks.client
-                && self.heard(vote).is_some_and(|heard| heard.at < step.at)
+                && client(vote.connection).client == asks.client
+                && self.heard(vote).is_some_and(|heard| heard.at < step.at && is_before(vote, heard.at))
         };
         let samples = self.rounds.values().flat_map(|rounds| &rounds.votes).filter(is_sample);
         let sample = samples.max_by_key(|vote| vote.at)?;
