@@ -17,6 +17,7 @@ mod lock;
 mod loss;
 mod permits;
 mod shared;
+mod shipped;
 mod times;
 mod tokens;
 
@@ -32,11 +33,11 @@ use tokens::{FAR_BEHIND, HOURS_AHEAD, Path, QUARANTINE, Tokens};
 const RAISED_STATES: usize = 262_538;
 const LOWERED_STATES: usize = 160_554;
 /// Of two readers, without an accident.
-const SHARED_STATES: usize = 1_839_000;
+const SHARED_STATES: usize = 1_698_062;
 /// Of one reader, with an accident.
-const FORGOTTEN_STATES: usize = 512_216;
+const FORGOTTEN_STATES: usize = 526_220;
 /// Of both at once.
-const ALL_SHARED_STATES: usize = 31_541_861;
+const ALL_SHARED_STATES: usize = 31_013_141;
 const PERMITS_STATES: usize = 3_208_749;
 
 /// Both clients use the same instances.
@@ -65,7 +66,7 @@ impl<M> World for M where
 
 /// With every rule in force no state breaks a property; there are so many, and a change of a rule changes that.
 fn check<M: World>(world: CheckerBuilder<M>, what: &str, states: usize) {
-    let checker = world.spawn_dfs().join();
+    let checker = world.finish_when(HasDiscoveries::AnyFailures).spawn_dfs().join();
     println!("{what}: {} states", checker.unique_state_count());
     checker.assert_properties();
     assert_eq!(checker.unique_state_count(), states);
@@ -112,23 +113,23 @@ fn counter_example_of_times(deviation: Deviation, begins: Begins) -> Vec<String>
 #[test]
 #[cfg_attr(debug_assertions, ignore = "takes minutes without optimization")]
 fn with_every_rule_no_state_breaks_mutual_exclusion_or_the_order_of_tokens() {
-    check_lists::<3>(SAME, ONE_OF_EACH, 1_849_454);
-    check_lists::<3>(SAME, TWO_FLUSHES, 1_015_465);
+    check_lists::<3>(SAME, ONE_OF_EACH, 1_706_512);
+    check_lists::<3>(SAME, TWO_FLUSHES, 921_263);
 }
 
 /// P30: a client has an instance more than the other, or less, and everything else happens as well.
 #[test]
 #[cfg_attr(debug_assertions, ignore = "takes minutes without optimization")]
 fn with_lists_that_differ_by_one_instance_no_state_breaks_mutual_exclusion_or_the_order_of_tokens() {
-    check_lists::<3>([List(0, 2), List(0, 3)], ONE_OF_EACH, 713_768);
-    check_lists::<3>([List(0, 3), List(0, 2)], ONE_OF_EACH, 2_189_262);
+    check_lists::<3>([List(0, 2), List(0, 3)], ONE_OF_EACH, 770_440);
+    check_lists::<3>([List(0, 3), List(0, 2)], ONE_OF_EACH, 2_030_735);
 }
 
 #[test]
 #[ignore = "takes two minutes: make sim MODEL=all"]
 fn with_lists_of_three_and_four_instances_no_state_breaks_mutual_exclusion_or_the_order_of_tokens() {
-    check_lists::<4>([List(0, 3), List(0, 4)], ONE_OF_EACH, 10_299_227);
-    check_lists::<4>([List(0, 4), List(0, 3)], ONE_OF_EACH, 13_119_267);
+    check_lists::<4>([List(0, 3), List(0, 4)], ONE_OF_EACH, 9_400_318);
+    check_lists::<4>([List(0, 4), List(0, 3)], ONE_OF_EACH, 12_535_077);
 }
 
 #[test]
@@ -146,12 +147,6 @@ fn with_an_instance_replaced_in_one_step_both_clients_hold_the_lock() {
     let trace =
         counter_example_of_lists::<4>([List(0, 3), List(1, 4)], ONE_OF_EACH, Broken::Nothing, "mutual exclusion");
     assert_eq!(trace, ["Acquire(0)", "Serve(0, 0)", "Serve(0, 2)", "Acquire(1)", "Serve(1, 1)", "Serve(1, 3)"]);
-}
-
-#[test]
-fn with_a_quorum_of_half_two_clients_hold_the_lock() {
-    let trace = counter_example(Broken::HalfQuorum, "mutual exclusion");
-    assert_eq!(trace, ["Acquire(0)", "Serve(0, 2)", "Acquire(1)", "Serve(1, 1)"]);
 }
 
 #[test]
@@ -637,46 +632,14 @@ fn with_a_record_by_a_client_that_is_far_behind_and_reaches_no_quorum_a_token_th
     );
 }
 
-fn counter_example_of_losses(rule: loss::Rule, property: &'static str) -> Vec<String> {
-    shortest(|| Loss::<3> { rule, rounds: 3, deletions: 3 }.checker(), &format!("{rule:?}"), property)
-}
-
-fn check_losses<const N: usize>(rounds: u8, deletions: u8, states: usize) {
-    let world = Loss::<N> { rule: loss::Rule::InForce, rounds, deletions };
-    check(world.checker().symmetry(), &format!("{N} instances, {rounds} rounds, {deletions} deletions"), states);
+fn check_losses<const N: usize>(world: Loss<N>, states: usize) {
+    check(world.checker(), &format!("{N} instances, {world:?}"), states);
 }
 
 /// Neither is more lost than that, nor less.
 #[test]
 #[cfg_attr(debug_assertions, ignore = "takes minutes without optimization")]
 fn a_lease_is_lost_where_all_say_that_another_had_the_lock_and_never_while_a_quorum_keeps_it() {
-    check_losses::<3>(5, 5, 7_760);
-    check_losses::<5>(3, 4, 14_572);
-}
-
-const NOTICED: &str = "a round that all have answered shows that another had the lock";
-
-#[test]
-fn a_repair_that_shows_no_absence_hides_another_holder() {
-    assert_eq!(
-        counter_example_of_losses(loss::Rule::RepairsAreNothing, NOTICED),
-        ["Delete(1)", "Take(1)", "Delete(2)", "Take(2)", "Begin", "Serve(0)", "Remove(1)", "Serve(1)", "Serve(2)"]
-    );
-}
-
-#[test]
-fn repairs_of_one_round_that_do_not_count_together_hide_another_holder() {
-    assert_eq!(
-        counter_example_of_losses(loss::Rule::RepairsAreApart, NOTICED),
-        ["Delete(1)", "Take(1)", "Delete(2)", "Take(2)", "Begin", "Serve(0)", "Remove(2)", "Serve(2)", "Serve(1)"]
-    );
-}
-
-#[test]
-fn an_absence_that_reaches_back_ends_a_lease_that_a_quorum_keeps() {
-    let kept = "a lease that a quorum keeps is not lost";
-    assert_eq!(
-        counter_example_of_losses(loss::Rule::ReachesBack, kept),
-        ["Delete(2)", "Begin", "Serve(2)", "GiveUp", "Delete(1)", "Check(1)"]
-    );
+    check_losses(Loss::<3> { rounds: 3, deletions: 3, checks: 1 }, 1_395_715);
+    check_losses(Loss::<5> { rounds: 2, deletions: 3, checks: 0 }, 2_944_786);
 }

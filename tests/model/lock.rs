@@ -1,23 +1,26 @@
 //! The states of the small world and the steps between them.
 //!
-//! A quarantined instance grants nothing new and keeps what it has (P10). The library is stricter: there the last vote must also
-//! be younger than the ttl. What holds here holds there.
+//! Instances are written anew; what a client makes of their answers is [shipped](crate::shipped). A quarantined instance grants nothing
+//! new, and extends what it has (P10).
 
 use std::ops::Range;
 
-use redquorum::testing::protocol::{Quorum, Verdict};
 use stateright::{Model, Property, Representative};
+
+use crate::shipped::{self, Answers};
 
 const TTL: u8 = 2;
 /// The quarantine.
 const MAX_TTL: u8 = 2;
 const END: u8 = 2;
 
+/// The client that extends, and releases.
+const EXTENDS: usize = 0;
+
 /// Which rule is switched off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Broken {
     Nothing,
-    HalfQuorum,
     NoAdmission,
     NoStaleCheck,
     /// In quarantine an extend sets a key that is missing.
@@ -51,10 +54,11 @@ pub(crate) struct Instance {
     vote_from: u8,
 }
 
+/// The answer of an instance to the present round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Vote {
-    Asked,
-    Counted,
+enum Answer {
+    None,
+    Granted,
     No,
 }
 
@@ -75,9 +79,9 @@ pub(crate) struct Client<const N: usize> {
     token: u8,
     /// Zero if it holds nothing.
     valid_until: u8,
-    votes: [Vote; N],
-    /// In which process each instance has last counted a vote, if it has.
-    voted_in: [Option<bool>; N],
+    answers: [Answer; N],
+    /// The last vote of each instance that counted.
+    votes: [Option<shipped::Vote>; N],
     extended: bool,
     /// Which instances have carried out its release.
     released: [bool; N],
@@ -93,6 +97,8 @@ pub(crate) struct State<const N: usize> {
     /// The token of the last won round, and whether a later one was not larger.
     last_token: u8,
     unordered: bool,
+    /// A lease was given, or extended, that was over.
+    is_late: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,15 +155,15 @@ impl<const N: usize> Representative for State<N> {
         order.sort_by_key(|i| {
             let client = |c: usize| {
                 let client = &self.clients[c];
-                (client.votes[*i], client.voted_in[*i], client.released[*i])
+                (client.answers[*i], client.votes[*i], client.released[*i])
             };
             (bounds(*i), self.instances[*i], client(0), client(1))
         });
         for (to, from) in order.into_iter().enumerate() {
             state.instances[to] = self.instances[from];
             for c in 0..2 {
+                state.clients[c].answers[to] = self.clients[c].answers[from];
                 state.clients[c].votes[to] = self.clients[c].votes[from];
-                state.clients[c].voted_in[to] = self.clients[c].voted_in[from];
                 state.clients[c].released[to] = self.clients[c].released[from];
             }
         }
@@ -177,15 +183,24 @@ impl<const N: usize> Model for Lock<N> {
             started_at: 0,
             token: 0,
             valid_until: 0,
-            votes: [Vote::No; N],
-            voted_in: [None; N],
+            answers: [Answer::No; N],
+            votes: [None; N],
             extended: false,
             released: [true; N],
         };
         // The processes were started long ago: tick 0 is `MAX_TTL` after it.
         let (instances, clients) = ([instance; N], self.lists.map(client));
         let Accidents { restarts, flushes } = self.accidents;
-        vec![State { now: MAX_TTL, instances, clients, restarts, flushes, last_token: 0, unordered: false }]
+        vec![State {
+            now: MAX_TTL,
+            instances,
+            clients,
+            restarts,
+            flushes,
+            last_token: 0,
+            unordered: false,
+            is_late: false,
+        }]
     }
 
     fn actions(&self, state: &State<N>, actions: &mut Vec<Action>) {
@@ -195,16 +210,16 @@ impl<const N: usize> Model for Lock<N> {
         for (c, client) in state.clients.iter().enumerate() {
             match client.phase {
                 Phase::Idle => actions.push(Action::Acquire(c)),
-                Phase::Holding if c == 0 && !client.extended && client.holds(state.now) => {
+                Phase::Holding if c == EXTENDS && !client.extended && client.holds(state.now) => {
                     actions.push(Action::Extend(c));
                 }
                 _ => {}
             }
-            if c == 0 && client.phase == Phase::Holding {
+            if c == EXTENDS && client.phase == Phase::Holding {
                 actions.push(Action::Release(c));
             }
             for i in 0..N {
-                if client.votes[i] == Vote::Asked {
+                if client.answers[i] == Answer::None {
                     actions.push(Action::Serve(c, i));
                 }
                 if !client.released[i] {
@@ -238,7 +253,8 @@ impl<const N: usize> Model for Lock<N> {
             Action::Release(c) => {
                 let client = &mut state.clients[c];
                 (client.phase, client.valid_until) = (Phase::Done, 0);
-                (client.votes, client.released) = ([Vote::No; N], client.list.each(false, true));
+                (client.answers, client.votes) = ([Answer::No; N], [None; N]);
+                client.released = client.list.each(false, true);
             }
             Action::ServeRelease(c, i) => {
                 state.clients[c].released[i] = true;
@@ -279,6 +295,7 @@ impl<const N: usize> Model for Lock<N> {
                 !state.clients.iter().all(|client| client.holds(state.now))
             }),
             Property::always("fencing order", |_, state: &State<N>| !state.unordered),
+            Property::always("no lease is given or extended that is over", |_, state: &State<N>| !state.is_late),
             Property::sometimes("both clients win, one after the other", |_, state: &State<N>| {
                 state.clients[0].phase == Phase::Done && state.clients[1].phase == Phase::Holding
             }),
@@ -287,7 +304,8 @@ impl<const N: usize> Model for Lock<N> {
 }
 
 fn begin<const N: usize>(client: &mut Client<N>, phase: Phase, now: u8) {
-    (client.phase, client.started_at, client.votes) = (phase, now, client.list.each(Vote::Asked, Vote::No));
+    (client.phase, client.started_at) = (phase, now);
+    client.answers = client.list.each(Answer::None, Answer::No);
     if phase == Phase::Acquiring {
         client.token = now; // P12: the wall clock, the same for both
     }
@@ -298,46 +316,45 @@ impl<const N: usize> Lock<N> {
         let now = state.now;
         let (instance, client) = (&mut state.instances[i], &mut state.clients[c]);
         let own = instance.key(now) == Some(c as u8);
+        let extends = client.extended;
         let admitted = now >= instance.vote_from || self.broken == Broken::NoAdmission;
-        // A quarantined instance keeps what it has: what the same process has voted for, and never forgotten since.
-        let keeps = own && client.voted_in[i] == Some(instance.restarted);
-        let votes_still = keeps || self.broken == Broken::RepairInQuarantine;
-        let votes = admitted || (client.phase == Phase::Extending && votes_still);
+        let may_extend = extends && (own || self.broken == Broken::RepairInQuarantine);
         let foreign = instance.key(now).is_some() && !own;
-        let stale =
-            client.phase == Phase::Acquiring && instance.fence >= client.token && self.broken != Broken::NoStaleCheck;
-        if !votes || foreign || stale {
-            client.votes[i] = Vote::No;
+        let stale = !extends && instance.fence >= client.token && self.broken != Broken::NoStaleCheck;
+        client.answers[i] = Answer::No;
+        if foreign || stale || !(admitted || may_extend) {
             return;
         }
         instance.key = Some((c as u8, now + TTL));
         instance.fence = instance.fence.max(client.token);
-        client.voted_in[i] = Some(instance.restarted);
-        self.count(state, c, i);
-    }
-
-    fn count(&self, state: &mut State<N>, c: usize, i: usize) {
-        let now = state.now;
-        let client = &mut state.clients[c];
-        client.votes[i] = Vote::Counted;
-        let counted = client.votes.iter().filter(|vote| **vote == Vote::Counted).count();
-        let all = client.list.instances().len();
-        let won = match self.broken {
-            Broken::HalfQuorum => counted >= 1,
-            _ => Quorum::majority(all).is_ok_and(|quorum| quorum.tally(counted, all - counted) == Verdict::Won),
-        };
-        let until = client.started_at + TTL; // P2
-        match client.phase {
-            Phase::Acquiring if won && now < until => {
-                state.unordered |= client.token <= state.last_token;
-                state.last_token = client.token;
-                (client.phase, client.valid_until) = (Phase::Holding, until);
-            }
-            // P9: the former validity must not have passed.
-            Phase::Extending if won && client.holds(now) => {
-                (client.phase, client.valid_until) = (Phase::Holding, until);
-            }
-            _ => {}
+        let vote = shipped::Vote { is_of_second: instance.restarted, sent: client.started_at, given: now };
+        if admitted || self.broken == Broken::RepairInQuarantine || vote.is_kept(client.votes[i], TTL) {
+            (client.answers[i], client.votes[i]) = (Answer::Granted, (c == EXTENDS).then_some(vote));
+            count(state, c);
         }
+    }
+}
+
+fn count<const N: usize>(state: &mut State<N>, c: usize) {
+    let now = state.now;
+    let client = &mut state.clients[c];
+    let granted = client.list.instances().map(|i| match client.answers[i] {
+        Answer::None => None,
+        answer => Some(answer == Answer::Granted),
+    });
+    let instances = client.list.instances().len();
+    let answers = Answers { instances, ttl: TTL, began: client.started_at, granted };
+    let valid_until = match client.phase {
+        Phase::Acquiring => answers.won(now),
+        Phase::Extending => answers.extended(client.valid_until, now),
+        Phase::Idle | Phase::Holding | Phase::Done => None,
+    };
+    if let Some(valid_until) = valid_until {
+        if client.phase == Phase::Acquiring {
+            state.unordered |= client.token <= state.last_token;
+            state.last_token = client.token;
+        }
+        state.is_late |= valid_until <= now || (client.phase == Phase::Extending && !client.holds(now));
+        (client.phase, client.valid_until) = (Phase::Holding, valid_until);
     }
 }

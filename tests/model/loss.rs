@@ -1,51 +1,46 @@
 //! When the answers to a holder say that its lease is lost (P20), where keys are deleted by hand, which no rule prevents (A8).
 //!
 //! The holder sends rounds, of which any part is carried out and answered. Between rounds it may also read its key on an instance. The
-//! other client takes the key wherever it is free, and removes it again. Time does not pass: what is not deleted stays.
+//! other client takes the key wherever it is free, and removes it again. What is not deleted stays.
+//!
+//! What the holder makes of answers is decided by the shipped [`Lease`] and [`Round`], which are told apart by all that they contain. A round
+//! takes a second; what is read is read in the second behind it.
 
-use redquorum::testing::protocol::Quorum;
-use stateright::{Model, Property, Representative};
+use std::fmt::{Debug, Formatter, Result};
+use std::hash::{Hash, Hasher};
 
-/// What the holder makes of answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rule {
-    /// An instance is missing from the answer that says so to the one that shows or sets the key; those on which one round sets it were
-    /// missing together.
-    InForce,
-    /// An instance on which the key is set has it, and was never without it.
-    RepairsAreNothing,
-    /// An instance on which the key is set has it at once, while others of the round are not answered.
-    RepairsAreApart,
-    /// An instance may have been without the key since it last had it, or since a round in which a quorum had it.
-    ReachesBack,
-}
+use redquorum::testing::protocol::{InstanceId, Instant, Lease, Refusal, Reply, Round};
+use stateright::{Model, Property};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+use crate::shipped::{at, majority, terms};
+
+/// No lease ends by time.
+const TTL: u8 = 200;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Key {
     None,
     Holders,
     Others,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Instance {
-    key: Key,
-    /// It has the holder's request.
-    is_asked: bool,
-    /// By the answers it is without the key.
-    is_missing: bool,
-    /// The round that is under way has set its key, or one before that counts still.
-    is_repaired: bool,
-    /// It has said to the round that it had the key.
-    has_shown: bool,
+/// A lease, and the round that is under way for it.
+#[derive(Clone)]
+struct Held {
+    lease: Lease,
+    round: Option<Round>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct State<const N: usize> {
-    instances: [Instance; N],
+    keys: [Key; N],
+    /// Which instances have the holder's request.
+    asked: [bool; N],
+    held: Held,
+    /// How many of each are left.
     rounds: u8,
     deletions: u8,
-    is_lost: bool,
+    checks: u8,
     /// A quorum has had the key at each moment.
     was_whole: bool,
     /// The other client has had a quorum, when no round was under way.
@@ -68,77 +63,100 @@ pub(crate) enum Action {
     Remove(usize),
 }
 
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Loss<const N: usize> {
-    pub(crate) rule: Rule,
     pub(crate) rounds: u8,
     pub(crate) deletions: u8,
+    pub(crate) checks: u8,
 }
 
-impl<const N: usize> Representative for State<N> {
-    fn representative(&self) -> Self {
-        let mut state = self.clone();
-        state.instances.sort_unstable();
-        state
+impl Debug for Held {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        write!(f, "{:?} {:?}", self.lease, self.round)
+    }
+}
+
+impl PartialEq for Held {
+    fn eq(&self, other: &Self) -> bool {
+        format!("{self:?}") == format!("{other:?}")
+    }
+}
+
+impl Eq for Held {}
+
+impl Hash for Held {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        format!("{self:?}").hash(state);
     }
 }
 
 impl<const N: usize> State<N> {
-    fn count(&self, is_so: impl Fn(&Instance) -> bool) -> usize {
-        self.instances.iter().filter(|instance| is_so(instance)).count()
+    fn has_quorum(&self, of: Key) -> bool {
+        self.keys.iter().filter(|key| **key == of).count() >= majority(N).votes()
     }
 
     fn is_under_way(&self) -> bool {
-        self.count(|instance| instance.is_asked) > 0
+        self.asked.contains(&true)
+    }
+
+    fn is_lost(&self) -> bool {
+        self.held.lease.no_quorum_has_key()
     }
 }
 
 impl<const N: usize> Loss<N> {
-    fn quorum() -> usize {
-        Quorum::majority(N).map_or(N, Quorum::votes)
+    /// Two ticks for each round that has begun: it is sent at the first, and answered before the second.
+    fn sent(&self, state: &State<N>) -> u8 {
+        2 * (1 + self.rounds - state.rounds)
     }
 
-    fn begin(state: &mut State<N>) {
-        for instance in &mut state.instances {
-            (instance.is_asked, instance.has_shown) = (true, false);
-        }
+    fn begin(&self, state: &mut State<N>) {
         state.rounds -= 1;
+        state.asked = [true; N];
+        let now = at(self.sent(state));
+        state.held.round = state.held.lease.begin_extend(majority(N), terms(TTL), now).ok();
         (state.is_behind, state.has_other_won) = (state.has_other_won, false);
     }
 
-    fn end(&self, state: &mut State<N>) {
-        let had_all = state.count(|instance| instance.has_shown) >= Self::quorum();
-        let counts_on = self.rule == Rule::ReachesBack && !had_all;
-        for instance in &mut state.instances {
-            instance.is_asked = false;
-            instance.is_repaired &= counts_on;
-        }
-        state.is_behind = false;
+    /// While a round is under way; behind it another second has begun.
+    fn answered(&self, state: &State<N>) -> Instant {
+        at(self.sent(state) + 1)
     }
 
     fn serve(&self, state: &mut State<N>, i: usize) {
-        let instance = &mut state.instances[i];
-        instance.is_asked = false;
-        match instance.key {
-            Key::Holders => (instance.is_missing, instance.has_shown) = (false, true),
-            Key::Others => instance.is_missing = true,
-            Key::None => {
-                (instance.key, instance.is_missing) = (Key::Holders, false);
-                instance.is_repaired = self.rule != Rule::RepairsAreNothing;
-            }
+        state.asked[i] = false;
+        let reply = match state.keys[i] {
+            Key::Holders => Reply::Granted,
+            Key::Others => Reply::Refused(Refusal::default()),
+            Key::None => Reply::Repaired,
+        };
+        if state.keys[i] == Key::None {
+            state.keys[i] = Key::Holders;
         }
-        self.conclude(state);
-        if self.rule == Rule::RepairsAreApart {
-            state.instances[i].is_repaired = false;
-        }
+        let (sent, answered) = (at(self.sent(state)), self.answered(state));
+        let Held { lease, round } = &mut state.held;
+        lease.note_reply(InstanceId::new(i), &reply, sent, answered);
+        round.iter_mut().for_each(|round| round.record(InstanceId::new(i), reply.clone(), answered));
         if !state.is_under_way() {
-            state.is_unnoticed |= state.is_behind && !state.is_lost;
+            state.is_unnoticed |= state.is_behind && !state.is_lost();
             self.end(state);
         }
     }
 
-    fn conclude(&self, state: &mut State<N>) {
-        let without = state.count(|instance| instance.is_missing || instance.is_repaired);
-        state.is_lost |= N - without < Self::quorum();
+    fn end(&self, state: &mut State<N>) {
+        let now = self.answered(state);
+        let Held { lease, round } = &mut state.held;
+        round.iter_mut().for_each(|round| _ = lease.settle(round, now));
+        (state.asked, state.held.round, state.is_behind) = ([false; N], None, false);
+    }
+
+    fn check(&self, state: &mut State<N>, i: usize) {
+        state.checks -= 1;
+        let now = self.answered(state);
+        match state.keys[i] {
+            Key::Holders => state.held.lease.note_present(InstanceId::new(i), now, now),
+            Key::None | Key::Others => state.held.lease.note_missing(InstanceId::new(i), now),
+        }
     }
 }
 
@@ -147,13 +165,16 @@ impl<const N: usize> Model for Loss<N> {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State<N>> {
-        let instance =
-            Instance { key: Key::Holders, is_asked: false, is_missing: false, is_repaired: false, has_shown: true };
+        let mut round = Round::acquire(majority(N), terms(TTL), at(1));
+        InstanceId::all(N).for_each(|id| round.record(id, Reply::Granted, at(1)));
+        let lease = Lease::from_won(&mut round, terms(TTL), at(1)).unwrap_or_else(|| panic!("all have granted it"));
         vec![State {
-            instances: [instance; N],
+            keys: [Key::Holders; N],
+            asked: [false; N],
+            held: Held { lease, round: None },
             rounds: self.rounds,
             deletions: self.deletions,
-            is_lost: false,
+            checks: self.checks,
             was_whole: true,
             has_other_won: false,
             is_behind: false,
@@ -162,7 +183,7 @@ impl<const N: usize> Model for Loss<N> {
     }
 
     fn actions(&self, state: &State<N>, actions: &mut Vec<Action>) {
-        if state.is_lost {
+        if state.is_lost() {
             return;
         }
         match state.is_under_way() {
@@ -170,14 +191,14 @@ impl<const N: usize> Model for Loss<N> {
             false if state.rounds > 0 => actions.push(Action::Begin),
             false => {}
         }
-        for (i, instance) in state.instances.iter().enumerate() {
-            if instance.is_asked {
+        for i in 0..N {
+            if state.asked[i] {
                 actions.push(Action::Serve(i));
             }
-            if !state.is_under_way() {
+            if state.checks > 0 && !state.is_under_way() {
                 actions.push(Action::Check(i));
             }
-            match instance.key {
+            match state.keys[i] {
                 // What is deleted within a round trip may have been so at its beginning.
                 Key::Holders if state.deletions > 0 && !state.is_under_way() => actions.push(Action::Delete(i)),
                 Key::Holders => {}
@@ -190,26 +211,21 @@ impl<const N: usize> Model for Loss<N> {
     fn next_state(&self, last: &State<N>, action: Action) -> Option<State<N>> {
         let mut state = last.clone();
         match action {
-            Action::Begin => Self::begin(&mut state),
+            Action::Begin => self.begin(&mut state),
             Action::GiveUp => self.end(&mut state),
             Action::Serve(i) => self.serve(&mut state, i),
-            Action::Check(i) => {
-                let instance = &mut state.instances[i];
-                instance.is_missing = instance.key != Key::Holders;
-                self.conclude(&mut state);
-            }
+            Action::Check(i) => self.check(&mut state, i),
             Action::Delete(i) => {
                 state.deletions -= 1;
-                state.instances[i].key = Key::None;
+                state.keys[i] = Key::None;
             }
             Action::Take(i) => {
-                state.instances[i].key = Key::Others;
-                let wins = state.count(|instance| instance.key == Key::Others) >= Self::quorum();
-                state.has_other_won |= wins && !state.is_under_way();
+                state.keys[i] = Key::Others;
+                state.has_other_won |= state.has_quorum(Key::Others) && !state.is_under_way();
             }
-            Action::Remove(i) => state.instances[i].key = Key::None,
+            Action::Remove(i) => state.keys[i] = Key::None,
         }
-        state.was_whole &= state.count(|instance| instance.key == Key::Holders) >= Self::quorum();
+        state.was_whole &= state.has_quorum(Key::Holders);
         (state != *last).then_some(state)
     }
 
@@ -220,9 +236,9 @@ impl<const N: usize> Model for Loss<N> {
                 |_, state: &State<N>| !state.is_unnoticed,
             ),
             Property::always("a lease that a quorum keeps is not lost", |_, state: &State<N>| {
-                !(state.is_lost && state.was_whole)
+                !(state.is_lost() && state.was_whole)
             }),
-            Property::sometimes("a lease is lost", |_, state: &State<N>| state.is_lost),
+            Property::sometimes("a lease is lost", |_, state: &State<N>| state.is_lost()),
         ]
     }
 }

@@ -3,8 +3,9 @@
 //! A numbered permit is a lock, so an instance refuses a client only where another has the same number; one client may turn to
 //! the other number, while its first request is still carried out or not. Where entries are counted, an instance refuses once it has two.
 
-use redquorum::testing::protocol::{Quorum, Verdict};
 use stateright::{Model, Property, Representative};
+
+use crate::shipped::Answers;
 
 const TTL: u8 = 2;
 /// The quarantine.
@@ -249,14 +250,18 @@ impl<const N: usize> Model for Semaphore<N> {
     }
 }
 
-/// P2, P4: won in time, with a quorum.
 fn count<const N: usize>(state: &mut State<N>, c: usize, permit: usize) {
-    let is_granted = |instance: &&Instance| instance.sides[c][permit].request == Request::Granted;
-    let granted = state.instances.iter().filter(is_granted).count();
-    let won = Quorum::majority(N).is_ok_and(|quorum| quorum.tally(granted, N - granted) == Verdict::Won);
-    let client = &mut state.clients[c];
-    if won && client.phase == Phase::Asking && usize::from(client.permit) == permit {
-        (client.phase, client.valid_until) = (Phase::Holding, client.started_at + TTL);
+    let granted = state.instances.iter().map(|instance| match instance.sides[c][permit].request {
+        Request::Sent => None,
+        request => Some(request == Request::Granted),
+    });
+    let client = &state.clients[c];
+    if client.phase != Phase::Asking || usize::from(client.permit) != permit {
+        return;
+    }
+    let won = Answers { instances: N, ttl: TTL, began: client.started_at, granted }.won(state.now);
+    if let Some(valid_until) = won {
+        (state.clients[c].phase, state.clients[c].valid_until) = (Phase::Holding, valid_until);
     }
 }
 

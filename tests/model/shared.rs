@@ -4,8 +4,9 @@
 //! the other. Any client may extend and any may release, one of each in all; requests are carried out late, even behind a release, or never; and
 //! accidents happen. Marks of waiting writers are left out: they refuse readers, and grant nothing.
 
-use redquorum::testing::protocol::{Quorum, Verdict};
 use stateright::{Model, Property, Representative};
+
+use crate::shipped::{Answers, Vote};
 
 const TTL: u8 = 2;
 /// The quarantine.
@@ -44,8 +45,8 @@ struct Side {
     /// The tick at which the key, or the reader's entry, is gone.
     end: u8,
     request: Request,
-    /// In which process the instance has last voted for the client, if it has.
-    voted_in: Option<bool>,
+    /// The last vote of the instance for the client that counted.
+    vote: Option<Vote>,
     is_to_release: bool,
 }
 
@@ -162,7 +163,7 @@ impl State {
             if is_late {
                 client.phase = Phase::Done;
             }
-            if !matches!(client.phase, Phase::Acquiring | Phase::Extending) {
+            if matches!(client.phase, Phase::Idle | Phase::Done) {
                 client.started_at = 0;
             }
         }
@@ -178,8 +179,9 @@ impl State {
                 if is_done && side.request == Request::Granted {
                     side.request = Request::None;
                 }
-                if (is_done && side.request == Request::None) || (!may_extend && !client.extends) {
-                    side.voted_in = None;
+                let keeps_nothing = side.vote.is_some_and(|vote| vote.given + TTL <= now);
+                if (is_done && side.request == Request::None) || (!may_extend && !client.extends) || keeps_nothing {
+                    side.vote = None;
                 }
             }
         }
@@ -302,15 +304,22 @@ fn begin(state: &mut State, c: usize, phase: Phase) {
     state.requests(c).for_each(|request| *request = Request::Sent);
 }
 
-/// P2, P4, P9: a round is won in time, with a quorum.
 fn count(state: &mut State, c: usize) {
-    let granted = state.requests(c).filter(|request| **request == Request::Granted).count();
-    let won =
-        Quorum::majority(INSTANCES).is_ok_and(|quorum| quorum.tally(granted, INSTANCES - granted) == Verdict::Won);
+    let now = state.now;
+    let granted: Vec<_> = state.requests(c).map(|request| *request).collect();
+    let granted = granted.into_iter().map(|request| match request {
+        Request::Sent => None,
+        request => Some(request == Request::Granted),
+    });
     let client = &mut state.clients[c];
-    // One that is too late is over already, and a lease that is not valid is not extended.
-    if won && matches!(client.phase, Phase::Acquiring | Phase::Extending) {
-        (client.phase, client.valid_until) = (Phase::Holding, client.started_at + TTL);
+    let answers = Answers { instances: INSTANCES, ttl: TTL, began: client.started_at, granted };
+    let valid_until = match client.phase {
+        Phase::Acquiring => answers.won(now),
+        Phase::Extending => answers.extended(client.valid_until, now),
+        Phase::Idle | Phase::Holding | Phase::Done => None,
+    };
+    if let Some(valid_until) = valid_until {
+        (client.phase, client.valid_until) = (Phase::Holding, valid_until);
     }
 }
 
@@ -327,15 +336,19 @@ impl Shared {
         };
         let is_admitted =
             instance.vote_from == 0 || (is_reader && !extends && self.broken == Broken::ReaderWithoutAdmission);
-        let restarted = instance.restarted;
+        let vote = Vote { is_of_second: instance.restarted, sent: state.clients[c].started_at, given: now };
         let side = &mut instance.sides[c];
-        // P10: a quarantined instance keeps what the same process has voted for, and has not forgotten since.
-        let is_kept = extends && side.end > 0 && side.voted_in == Some(restarted);
+        // P10: a quarantined instance extends what it has.
+        let is_extended = extends && side.end > 0;
         let is_put_back = extends && is_reader && self.broken == Broken::PutBackInQuarantine;
-        if is_in_the_way || !(is_admitted || is_kept || is_put_back) {
+        if is_in_the_way || !(is_admitted || is_extended || is_put_back) {
             return false;
         }
-        (side.end, side.voted_in) = (now + TTL, Some(restarted));
-        true
+        side.end = now + TTL;
+        let counts = is_admitted || is_put_back || vote.is_kept(side.vote, TTL);
+        if counts {
+            side.vote = Some(vote);
+        }
+        counts
     }
 }

@@ -12,7 +12,7 @@
 //! what takes its place. `PLANTED` is true where this bug is to be seen, in Rust and in a script.
 //!
 //! Where the simulated world cannot catch it, a second line says why, and which tests do. `lib` are those beside the
-//! code, any other target is a room in `tests/`:
+//! code, `model` those of the model checker, any other target is a room in `tests/`:
 //!
 //! ```text
 //! not seen: the next renewal tells the same; caught by runtime::loss::a_push_is_followed, lib::stats::it_is_counted
@@ -22,6 +22,9 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+
+/// The target of the model's tests, which are a package of their own.
+pub(super) const MODEL: &str = "model";
 
 /// A planted bug.
 #[derive(Debug)]

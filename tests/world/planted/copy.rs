@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 use std::thread::{JoinHandle, sleep, spawn};
 use std::time::{Duration, Instant};
 
-use super::bug::{Bug, Edit, Test, root};
+use super::bug::{Bug, Edit, MODEL, Test, root};
 use crate::scenario::{seed_name, seed_of};
 
 /// Names the bug that is to be seen.
@@ -56,8 +56,8 @@ mod planted {
 const SCRIPTS: &str = "src/instance/redis/scripts/mod.rs";
 const IMPORTS: &str = "use std::sync::LazyLock;\n";
 
-/// The packages that the world is built from.
-const MANIFESTS: &[&str] = &["Cargo.toml", "tests/testkit/Cargo.toml"];
+/// The packages that the world and the model are built from.
+const MANIFESTS: &[&str] = &["Cargo.toml", "tests/model/Cargo.toml", "tests/testkit/Cargo.toml"];
 
 /// Each file of the library that has bugs, with these.
 pub(super) fn with_bugs(bugs: &[Bug]) -> io::Result<BTreeMap<String, String>> {
@@ -272,16 +272,20 @@ fn remove_others(dir: &Path, names: &[impl AsRef<OsStr>]) -> io::Result<()> {
 
 /// Builds test targets of a copy; gives their programs.
 fn build_programs(copy: &Path, target: &Path, wanted: &BTreeSet<&str>) -> io::Result<BTreeMap<String, PathBuf>> {
+    let of_package = wanted.iter().filter(|name| **name != MODEL);
+    let args = of_package.flat_map(|name| if *name == "lib" { vec!["--lib"] } else { vec!["--test", name] });
+    let mut programs = build(copy, target, &args.collect::<Vec<_>>())?;
+    if wanted.contains(MODEL) {
+        let model = build(copy, target, &["--package", "redquorum-model", "--lib"])?;
+        programs.extend(model.into_values().map(|program| (MODEL.to_owned(), program)));
+    }
+    Ok(programs)
+}
+
+fn build(copy: &Path, target: &Path, targets: &[&str]) -> io::Result<BTreeMap<String, PathBuf>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
-    build.args(["test", "--release", "--no-run", "--quiet", "--message-format=json-render-diagnostics"]);
-    for name in wanted {
-        if *name == "lib" {
-            build.arg("--lib")
-        } else {
-            build.args(["--test", name])
-        };
-    }
+    build.args(["test", "--release", "--no-run", "--quiet", "--message-format=json-render-diagnostics"]).args(targets);
     // Where cargo runs this program it tells of its package. What follows these, as a build script does, would be built anew.
     let is_of_package = |name: &str| ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|start| name.starts_with(start));
     std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_of_package)).for_each(|(name, _)| {

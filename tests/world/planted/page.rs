@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{self, Error};
 use std::path::PathBuf;
 
-use super::bug::{Bug, root};
+use super::bug::{Bug, MODEL, root};
 use super::pinned::{Finding, Pinned};
 use crate::scenario::seed_name;
 
@@ -23,8 +23,13 @@ fn page(bugs: &[Bug], pinned: &Pinned) -> String {
     }
     let is_caught = |bug: &&Bug| matches!(pinned.get(&bug.name), Some(Finding::Caught { .. }));
     let caught = bugs.iter().filter(is_caught).count();
-    let by_tests = bugs.iter().filter(|bug| !is_caught(bug) && !bug.tests.is_empty()).count();
-    let mut page = format!("{HEAD}\nThe simulation catches {caught} of {}, tests {by_tests}.\n", bugs.len());
+    let is_in_model = |bug: &&Bug| bug.tests.iter().any(|test| test.target == MODEL);
+    let by_model = bugs.iter().filter(is_in_model).count();
+    let by_tests = bugs.iter().filter(|bug| !is_caught(bug) && !is_in_model(bug) && !bug.tests.is_empty()).count();
+    let all = bugs.len();
+    let mut page = format!(
+        "{HEAD}\nOf {all}, the simulation catches {caught}, the [model](testing.md#model-checking-testsmodel) {by_model}, and other tests {by_tests} besides.\n"
+    );
     for (rule, bugs) in rules {
         page += &format!("\n## P{rule}\n\n");
         for bug in bugs {
