@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use redquorum::Redlock;
+use futures_util::future::{Either, join_all};
+use redquorum::{AcquireError, Redlock};
 use tokio::time::{sleep, timeout};
 
 use super::{LATEST, LONG};
@@ -26,6 +27,7 @@ impl World {
             self.check_marks_end(one, other).await;
             self.check_permits(one, other).await;
             self.check_leaders(one, other).await;
+            self.check_line_of_writers(one).await;
         };
         if timeout(LONG + self.scenario.ttl * 20, scenes).await.is_err() {
             self.violate("without faults no wait is long", "a scene does not end".to_owned());
@@ -172,6 +174,25 @@ impl World {
         let told = self.must_have("the leader", here.leader().await)?;
         if told.as_ref().map(|told| (told.info.as_str(), told.token)) != Some(("third", third.fencing_token())) {
             self.violate("a leader is shown under its token", format!("{third:?}: {told:?}"));
+        }
+        Some(())
+    }
+
+    /// Writers of one client get in in their order, also where readers stand between them (P24).
+    async fn check_line_of_writers(&self, one: &Redlock) -> Option<()> {
+        let lock = one.rw_lock("line");
+        let first = self.must_have("a reader", lock.try_read().await)?;
+        let write = async || Ok::<_, AcquireError>(Some(lock.write().await?.fencing_token()));
+        let read = async || lock.read().await.map(|_| None);
+        let line = (0..12).map(|place| if place % 2 == 0 { Either::Left(write()) } else { Either::Right(read()) });
+        let leave = async {
+            sleep(WHILE / 2).await;
+            drop(first);
+        };
+        let (line, ()) = tokio::join!(join_all(line), leave);
+        let tokens = self.must_have("a place in a line", line.into_iter().collect::<Result<Vec<_>, _>>())?;
+        if !tokens.iter().flatten().is_sorted_by(|one, next| one < next) {
+            self.violate("a line is served in its order", format!("{tokens:?}"));
         }
         Some(())
     }
