@@ -8,7 +8,7 @@ NAMES = sed -n '/^\[features\]/,/^\[[^f]/s/^\([a-z][a-z0-9-]*\) *=.*/\1/p' Cargo
 EXAMPLES = $(basename $(notdir $(wildcard examples/services/src/bin/*.rs)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up down examples test test-all verify fix sim bench performance plots compare-others admission-price bench-contended bench-leases bench-shared keep bench-tokens soak drill outage docs-site servers databases
+.PHONY: help demo up down examples test test-all verify fix sim bench performance plots compare-others admission-price bench-contended bench-leases bench-shared keep bench-tokens soak drill keep-drill outage docs-site servers databases
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -120,6 +120,10 @@ drill: servers ## break real instances in Docker while clients lock (QUICK=1, SC
 	docker/image/build.sh $(DRILL)
 	$(DRILL) run $(if $(QUICK),--quick,--controls) \
 		$(if $(SCENARIO),--scenario $(SCENARIO)) $(if $(SERVER),--server $(SERVER)) $(ARGS)
+
+keep-drill: ## keep what the last drill reported, and write its table into docs/drills.md (KEPT=mixture: of that scenario alone)
+	$(CARGO) run --release --package redquorum-bench --bin drilled -- $(or $(KEPT),drill)
+	$(MAKE) --no-print-directory keep MEASURED=$(or $(KEPT),drill)
 
 outage: servers ## kill real servers under load before a real Prometheus, check the dashboard's and alerts' queries, draw docs/outage.svg
 	$(CARGO) run --package redquorum-observability --bin outage

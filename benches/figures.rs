@@ -7,6 +7,8 @@
 mod aims;
 #[path = "figures/comparison.rs"]
 mod comparison;
+#[path = "figures/drill.rs"]
+mod drill;
 #[path = "../tests/shared/grouped.rs"]
 mod grouped;
 #[path = "../tests/shared/marks.rs"]
@@ -33,7 +35,7 @@ type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 /// A page, what stands between which marks in it, and of what measurement that is.
 type Part = (&'static str, &'static str, &'static str, fn(&Measured) -> String);
 
-const PARTS: [Part; 11] = [
+const PARTS: [Part; 13] = [
     ("performance.md", "machine", "performance", about),
     ("performance.md", "aims", "performance", aims::table),
     ("performance.md", "latency", "performance", tables::latency),
@@ -44,6 +46,8 @@ const PARTS: [Part; 11] = [
     ("comparison.md", "leaders", "shared", comparison::leaders),
     ("comparison.md", "waiting", "contended", |measured| after_about(measured, &comparison::waiting(measured))),
     ("comparison.md", "others", "others", |measured| after_about(measured, &comparison::others(measured))),
+    ("drills.md", "drill", "drill", |measured| after_about(measured, &drill::tables(measured))),
+    ("drills.md", "mixture", "mixture", |measured| after_about(measured, &drill::mixture(measured))),
     ("admission-price.md", "price", "admission", |measured| after_about(measured, &price::table_of(measured))),
 ];
 

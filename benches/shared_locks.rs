@@ -8,6 +8,8 @@
 
 #[path = "shared_locks/admitted.rs"]
 mod admitted;
+#[path = "shared/built.rs"]
+mod built;
 #[path = "shared_locks/candidate.rs"]
 mod candidate;
 #[path = "contended/commands.rs"]
