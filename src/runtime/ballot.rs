@@ -19,7 +19,7 @@ pub(super) struct Ballot {
 }
 
 struct State {
-    /// What has come and was not taken out yet.
+    /// What has come, and the round has not recorded yet.
     came: Vec<(InstanceId, Reply)>,
     outstanding: InstanceSet,
     grants: usize,

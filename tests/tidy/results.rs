@@ -92,11 +92,14 @@ fn builds(page: &str) -> impl Iterator<Item = &str> {
         .filter(|name| name.bytes().take(7).all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// The first later commit that touches what is measured.
+/// A line that is no comment.
+const CODE: &str = "^[[:space:]]*([^/[:space:]]|/[^/])";
+
+/// The first later commit that changes the code of what is measured.
 fn changed_since(commit: &str) -> Option<String> {
     let range = format!("{commit}..HEAD");
     let measured = ["src/instance", "src/protocol", "src/runtime"];
-    let log = git(&[&["log", "--format=%h %s", &range, "--"][..], &measured].concat())?;
+    let log = git(&[&["log", "--format=%h %s", "-G", CODE, &range, "--"][..], &measured].concat())?;
     log.lines().last().map(str::to_owned)
 }
 

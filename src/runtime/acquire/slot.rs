@@ -265,8 +265,8 @@ impl Slots {
         self.lock().values().map(|slot| counted(&slot.lock())).sum()
     }
 
-    /// Lays a lease that its guard gives up down for the next waiter; `false` if it is to be released. `others` returns how many
-    /// are known to wait in other clients, if that can be known.
+    /// Offers a lease that its guard gives up to the next waiter; `false` if it is to be released. `others` returns how many are
+    /// known to wait in other clients, if that can be known.
     pub(crate) fn hand_over(
         &self,
         held: &Arc<HeldLease>,
