@@ -124,6 +124,8 @@ pub(crate) struct Vote {
     pub(crate) server: usize,
     pub(crate) connection: u64,
     pub(crate) command: u64,
+    /// The command with which the server read its clock for the answer: of plain ones not the one that sets the key.
+    sampled: u64,
     /// Where its answer ends.
     ends: u64,
     pub(crate) sent: Passed,
@@ -411,6 +413,7 @@ impl Judge {
             server,
             connection: step.connection,
             command: step.command,
+            sampled: step.command,
             ends: step.ends,
             sent,
             at: step.at,
@@ -481,7 +484,7 @@ impl Judge {
         let votes = self.rounds.get_mut(&value).map(|rounds| &mut rounds.votes);
         let set = votes.into_iter().flatten().rfind(|vote| vote.connection == step.connection);
         if let Some(vote) = set {
-            (vote.ends, vote.token) = (step.ends, step.token);
+            (vote.sampled, vote.ends, vote.token) = (step.command, step.ends, step.token);
             vote.is_whole = step.said == Said::Yes && step.token > step.before.floor;
             let larger = step.before.token.max(step.before.floor);
             // Unless a user has deleted the key in between: then something else is wrong.
@@ -559,16 +562,12 @@ impl Judge {
             return None;
         }
         let client = |connection: u64| &self.connections[usize::try_from(connection).unwrap_or(0)];
-        // Plain commands read the clock behind the one that sets the key, and the step may be between them.
-        let is_before = |vote: &Vote, heard: Duration| match vote.kind {
-            StepKind::Set => heard < stepped.at,
-            _ => vote.command <= stepped.command,
-        };
         let is_sample = |vote: &&Vote| {
             vote.server == stepped.server
+                && vote.sampled <= stepped.command
                 && vote.grants()
                 && client(vote.connection).client == asks.client
-                && self.heard(vote).is_some_and(|heard| heard.at < step.at && is_before(vote, heard.at))
+                && self.heard(vote).is_some_and(|heard| heard.at < step.at)
         };
         let samples = self.rounds.values().flat_map(|rounds| &rounds.votes).filter(is_sample);
         let sample = samples.max_by_key(|vote| vote.at)?;
@@ -581,7 +580,7 @@ impl Judge {
         }
         // What was set back since is gained no more; and a step forward that is waited out by now hides nothing.
         let since = |accident: &&Accident| {
-            let is_between = (sample.command..step.command).contains(&accident.command);
+            let is_between = (sample.sampled..step.command).contains(&accident.command);
             let counts = accident.step_us < 0 || step.at < accident.at + least;
             accident.server == stepped.server && is_between && counts
         };
