@@ -344,17 +344,18 @@ fn count<const N: usize>(state: &mut State<N>, c: usize) {
     });
     let instances = client.list.instances().len();
     let answers = Answers { instances, ttl: TTL, began: client.started_at, granted };
-    let valid_until = match client.phase {
-        Phase::Acquiring => answers.won(now),
+    let (won, valid_until) = match client.phase {
+        Phase::Acquiring => answers.won(now).map_or((false, 0), |until| (true, until)),
         Phase::Extending => answers.extended(client.valid_until, now),
-        Phase::Idle | Phase::Holding | Phase::Done => None,
+        Phase::Idle | Phase::Holding | Phase::Done => return,
     };
-    if let Some(valid_until) = valid_until {
+    if won {
         if client.phase == Phase::Acquiring {
             state.unordered |= client.token <= state.last_token;
             state.last_token = client.token;
         }
         state.is_late |= valid_until <= now || (client.phase == Phase::Extending && !client.holds(now));
-        (client.phase, client.valid_until) = (Phase::Holding, valid_until);
+        client.phase = Phase::Holding;
     }
+    client.valid_until = valid_until;
 }

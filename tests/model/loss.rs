@@ -1,10 +1,9 @@
 //! When the answers to a holder say that its lease is lost (P20), where keys are deleted by hand, which no rule prevents (A8).
 //!
-//! The holder sends rounds, of which any part is carried out and answered. Between rounds it may also read its key on an instance. The
-//! other client takes the key wherever it is free, and removes it again. What is not deleted stays.
+//! The holder sends rounds, of which any part is carried out, and answered at once. Between rounds it may also read its key on an instance. The
+//! other client takes the key wherever it is free, and removes it again. What is not deleted stays, and nothing is deleted while a round is under way.
 //!
-//! What the holder makes of answers is decided by the shipped [`Lease`] and [`Round`], which are told apart by all that they contain. A round
-//! takes a second; what is read is read in the second behind it.
+//! What the holder makes of answers is decided by the shipped [`Lease`]. No answer is late, and none is lost of what was carried out.
 
 use std::fmt::{Debug, Formatter, Result};
 use std::hash::{Hash, Hasher};
@@ -24,12 +23,9 @@ enum Key {
     Others,
 }
 
-/// A lease, and the round that is under way for it.
+/// Leases are told apart by all that they contain.
 #[derive(Clone)]
-struct Held {
-    lease: Lease,
-    round: Option<Round>,
-}
+struct Held(Lease);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct State<const N: usize> {
@@ -72,7 +68,7 @@ pub(crate) struct Loss<const N: usize> {
 
 impl Debug for Held {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        write!(f, "{:?} {:?}", self.lease, self.round)
+        self.0.fmt(f)
     }
 }
 
@@ -100,12 +96,12 @@ impl<const N: usize> State<N> {
     }
 
     fn is_lost(&self) -> bool {
-        self.held.lease.no_quorum_has_key()
+        self.held.0.no_quorum_has_key()
     }
 }
 
 impl<const N: usize> Loss<N> {
-    /// Two ticks for each round that has begun: it is sent at the first, and answered before the second.
+    /// Two ticks for each round that has begun: it is sent at the first, and answered at the second, at which keys are read, too.
     fn sent(&self, state: &State<N>) -> u8 {
         2 * (1 + self.rounds - state.rounds)
     }
@@ -113,12 +109,9 @@ impl<const N: usize> Loss<N> {
     fn begin(&self, state: &mut State<N>) {
         state.rounds -= 1;
         state.asked = [true; N];
-        let now = at(self.sent(state));
-        state.held.round = state.held.lease.begin_extend(majority(N), terms(TTL), now).ok();
         (state.is_behind, state.has_other_won) = (state.has_other_won, false);
     }
 
-    /// While a round is under way; behind it another second has begun.
     fn answered(&self, state: &State<N>) -> Instant {
         at(self.sent(state) + 1)
     }
@@ -134,30 +127,25 @@ impl<const N: usize> Loss<N> {
             state.keys[i] = Key::Holders;
         }
         let (sent, answered) = (at(self.sent(state)), self.answered(state));
-        let Held { lease, round } = &mut state.held;
-        lease.note_reply(InstanceId::new(i), &reply, sent, answered);
-        round.iter_mut().for_each(|round| round.record(InstanceId::new(i), reply.clone(), answered));
+        state.held.0.note_reply(InstanceId::new(i), &reply, sent, answered);
         if !state.is_under_way() {
             state.is_unnoticed |= state.is_behind && !state.is_lost();
-            self.end(state);
+            end(state);
         }
-    }
-
-    fn end(&self, state: &mut State<N>) {
-        let now = self.answered(state);
-        let Held { lease, round } = &mut state.held;
-        round.iter_mut().for_each(|round| _ = lease.settle(round, now));
-        (state.asked, state.held.round, state.is_behind) = ([false; N], None, false);
     }
 
     fn check(&self, state: &mut State<N>, i: usize) {
         state.checks -= 1;
         let now = self.answered(state);
         match state.keys[i] {
-            Key::Holders => state.held.lease.note_present(InstanceId::new(i), now, now),
-            Key::None | Key::Others => state.held.lease.note_missing(InstanceId::new(i), now),
+            Key::Holders => state.held.0.note_present(InstanceId::new(i), now, now),
+            Key::None | Key::Others => state.held.0.note_missing(InstanceId::new(i), now),
         }
     }
+}
+
+fn end<const N: usize>(state: &mut State<N>) {
+    (state.asked, state.is_behind) = ([false; N], false);
 }
 
 impl<const N: usize> Model for Loss<N> {
@@ -171,7 +159,7 @@ impl<const N: usize> Model for Loss<N> {
         vec![State {
             keys: [Key::Holders; N],
             asked: [false; N],
-            held: Held { lease, round: None },
+            held: Held(lease),
             rounds: self.rounds,
             deletions: self.deletions,
             checks: self.checks,
@@ -212,7 +200,7 @@ impl<const N: usize> Model for Loss<N> {
         let mut state = last.clone();
         match action {
             Action::Begin => self.begin(&mut state),
-            Action::GiveUp => self.end(&mut state),
+            Action::GiveUp => end(&mut state),
             Action::Serve(i) => self.serve(&mut state, i),
             Action::Check(i) => self.check(&mut state, i),
             Action::Delete(i) => {

@@ -313,13 +313,14 @@ fn count(state: &mut State, c: usize) {
     });
     let client = &mut state.clients[c];
     let answers = Answers { instances: INSTANCES, ttl: TTL, began: client.started_at, granted };
-    let valid_until = match client.phase {
-        Phase::Acquiring => answers.won(now),
+    let (won, valid_until) = match client.phase {
+        Phase::Acquiring => answers.won(now).map_or((false, 0), |until| (true, until)),
         Phase::Extending => answers.extended(client.valid_until, now),
-        Phase::Idle | Phase::Holding | Phase::Done => None,
+        Phase::Idle | Phase::Holding | Phase::Done => return,
     };
-    if let Some(valid_until) = valid_until {
-        (client.phase, client.valid_until) = (Phase::Holding, valid_until);
+    client.valid_until = valid_until;
+    if won {
+        client.phase = Phase::Holding;
     }
 }
 

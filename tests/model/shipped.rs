@@ -58,15 +58,16 @@ impl<I: IntoIterator<Item = Option<bool>>> Answers<I> {
         lease.map(|lease| tick_of(lease.valid_until()))
     }
 
-    /// The same of a lease that was valid until `former`, if this extend wins.
-    pub(crate) fn extended(self, former: u8, now: u8) -> Option<u8> {
+    /// Whether this extend wins, and the same of its lease, which was valid until `former`, afterwards.
+    pub(crate) fn extended(self, former: u8, now: u8) -> (bool, u8) {
         let (quorum, terms) = (majority(self.instances), terms(self.ttl));
-        let won_at = former.checked_sub(self.ttl)?;
-        let mut acquire = Round::acquire(quorum, terms, at(won_at));
-        InstanceId::all(self.instances).for_each(|id| acquire.record(id, Reply::Granted, at(won_at)));
-        let mut lease = Lease::from_won(&mut acquire, terms, at(won_at))?;
-        let round = lease.begin_extend(quorum, terms, at(self.began)).ok()?;
-        lease.settle(&mut self.recorded(round, now), at(now)).then(|| tick_of(lease.valid_until()))
+        let won_at = at(former.saturating_sub(self.ttl));
+        let mut acquire = Round::acquire(quorum, terms, won_at);
+        InstanceId::all(self.instances).for_each(|id| acquire.record(id, Reply::Granted, won_at));
+        let Some(mut lease) = Lease::from_won(&mut acquire, terms, won_at) else { return (false, former) };
+        let round = lease.begin_extend(quorum, terms, at(self.began)).ok();
+        let won = round.is_some_and(|round| lease.settle(&mut self.recorded(round, now), at(now)));
+        (won, tick_of(lease.valid_until()))
     }
 }
 
@@ -79,7 +80,7 @@ pub(crate) struct Vote {
 }
 
 impl Vote {
-    /// Whether an instance that keeps its key votes, and has voted so before (P10). Clocks agree.
+    /// Whether a key that the instance has kept is a vote (P10). Clocks agree.
     pub(crate) fn is_kept(self, last: Option<Self>, ttl: u8) -> bool {
         let mut votes = CountedVotes::default();
         if let Some(last) = last {

@@ -10,10 +10,11 @@
 use std::time::Duration;
 
 use redquorum::testing::protocol::{
-    FencingToken, InstanceId, Instant, LeaseTerms, MAX_AHEAD, ProposingClock, Quorum, Refusal, Reply, Round, Verdict,
-    proposing_clock,
+    FencingToken, InstanceId, LeaseTerms, MAX_AHEAD, ProposingClock, Refusal, Reply, Round, Verdict, proposing_clock,
 };
 use stateright::{Model, Property};
+
+use crate::shipped::{at, majority};
 
 /// In ticks: for how long an instance waits that lost its data, and the longest time for which a lease is valid.
 pub(crate) const QUARANTINE: i64 = 3;
@@ -155,20 +156,12 @@ pub(crate) enum Action {
     SetBack(usize),
 }
 
-fn quorum() -> Quorum {
-    Quorum::majority(3).unwrap_or_else(|error| panic!("{error}"))
-}
-
 fn us(tick: i64) -> u64 {
     ERA_US.saturating_add_signed(tick * TICK_US as i64)
 }
 
 fn tick_of(us: u64) -> i64 {
     (us as i64 - ERA_US as i64) / TICK_US as i64
-}
-
-fn at(tick: u8) -> Instant {
-    Instant::from_millis(1_000 * u64::from(tick))
 }
 
 impl Instance {
@@ -222,7 +215,7 @@ impl Client {
     fn round(&self, now: u8) -> Round {
         let terms =
             LeaseTerms::new(Duration::from_secs(QUARANTINE as u64), 0).unwrap_or_else(|error| panic!("{error}"));
-        let mut round = Round::acquire(quorum(), terms, at(self.started)).proposing(self.token(), self.proposing());
+        let mut round = Round::acquire(majority(3), terms, at(self.started)).proposing(self.token(), self.proposing());
         for (id, vote) in InstanceId::all(3).zip(self.votes) {
             let reply = match vote {
                 Vote::Asked | Vote::Stored { .. } | Vote::Read(..) => continue,
@@ -245,7 +238,7 @@ impl Tokens {
             (0..8_u32).filter(|set| if self.known == 0 { *set == 0 } else { set.count_ones() as usize >= self.known });
         let clock = |set: u32| {
             let reading = |i: usize| (set & 1 << i != 0).then(|| us(state.instances[i].clock(state.now)));
-            proposing_clock(own, (0..3).map(reading), quorum()).ok()
+            proposing_clock(own, (0..3).map(reading), majority(3)).ok()
         };
         let mut clocks: Vec<_> = sets.filter_map(clock).collect();
         clocks.sort_by_key(|clock| clock.us);
@@ -255,7 +248,7 @@ impl Tokens {
 
     /// What clocks may show by which the floor of an instance that lost its data is set.
     fn clocks_for_records(&self, state: &State, i: usize) -> Vec<i64> {
-        let known = if self.broken == Broken::RecordAtOnce { self.known } else { self.known.max(quorum().votes()) };
+        let known = if self.broken == Broken::RecordAtOnce { self.known } else { self.known.max(majority(3).votes()) };
         let world = Self { known, ..*self };
         let clocks = (0..2).flat_map(|client| world.clocks(state, client)).map(|clock| tick_of(clock.us));
         let mut clocks: Vec<_> = clocks.chain([state.instances[i].clock(state.now)]).collect();

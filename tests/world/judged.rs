@@ -38,7 +38,7 @@ impl Judged {
             format!("| {mode} | {} |\n", figures.join(" | "))
         });
         let head =
-            "| mode | runs | commands | faults | locks given | lost | excused |\n|---|---|---|---|---|---|---|\n";
+            "| mode | runs | commands | faults | locks given | `run` lost | excused |\n|---|---|---|---|---|---|---|\n";
         head.to_owned() + &rows.collect::<String>()
     }
 }

@@ -11,7 +11,7 @@
 //! First the rule and what is wrong; then, once or more often, a file, a piece of it that is there exactly once, and
 //! what takes its place. `PLANTED` is true where this bug is to be seen, in Rust and in a script.
 //!
-//! Where the simulated world cannot catch it, a second line says why, and which tests do. `lib` are those beside the
+//! Where the simulated world cannot catch it, a second line says why, and which tests do; or which see it besides. `lib` are those beside the
 //! code, `model` those of the model checker, any other target is a room in `tests/`:
 //!
 //! ```text
