@@ -15,7 +15,7 @@ const HERE: &str = include_str!("readme.rs");
 async fn first_program(addresses: [String; 3]) -> Result<(), Box<dyn std::error::Error>> {
     let redlock = Redlock::builder()
         .instances(addresses).instance_timeout(TIMEOUT)
-        .max_hold(Duration::from_secs(600)) // a task that is stuck loses its lock after ten minutes
+        .max_hold(Duration::from_secs(600)) // renewal ends then, so a task that is stuck loses its lock
         .connect()
         .await?;
 
