@@ -110,11 +110,10 @@ alone() {
 prove() {
     export REDQUORUM_SERVER="$ONE"
     build $PROVED
-    (program tests/admission/main.rs $THREADS; program tests/world/main.rs) &
+    (program tests/admission/main.rs $THREADS) &
     (on_real_servers "") &
     (program tests/runtime/main.rs; program tests/conformance/main.rs; program examples/services/tests/run.rs
-        others tests/admission tests/world tests/redis tests/cli tests/runtime tests/conformance \
-            examples/services/tests/run.rs) &
+        others tests/admission tests/redis tests/cli tests/runtime tests/conformance examples/services/tests/run.rs) &
     (run documentation $CARGO test --doc $PROVED --all-features) &
     wait
     alone
