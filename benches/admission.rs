@@ -13,8 +13,6 @@ use redquorum_testkit::{Fleet, Program, Server};
 use tokio::task::{JoinSet, block_in_place};
 use tokio::time::sleep;
 
-#[path = "shared/built.rs"]
-mod built;
 #[path = "shared/machine.rs"]
 mod machine;
 #[path = "shared/median.rs"]

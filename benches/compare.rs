@@ -6,8 +6,6 @@
 //! In every round the subjects take turns at the same work, so that what else the machine does hits all alike.
 //! Printed are the medians over the turns, and of the ratios within a turn; `target/bench/results.json` has them too.
 
-#[path = "shared/built.rs"]
-mod built;
 #[path = "compare/cost.rs"]
 mod cost;
 #[path = "shared/machine.rs"]

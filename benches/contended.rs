@@ -9,8 +9,6 @@
 //! or a key was left behind, ends the bench as a failure. Printed are the medians over the rounds;
 //! `target/bench/contended.json` has them too.
 
-#[path = "shared/built.rs"]
-mod built;
 #[path = "contended/check.rs"]
 mod check;
 #[path = "contended/commands.rs"]

@@ -5,8 +5,6 @@
 //! own, as processes would. Two who have one lock at once end the bench as a failure. What it measured is in
 //! `target/bench/others.json`.
 
-#[path = "shared/built.rs"]
-mod built;
 #[path = "others/etcd.rs"]
 mod etcd;
 #[path = "shared/machine.rs"]

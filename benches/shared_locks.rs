@@ -8,8 +8,6 @@
 
 #[path = "shared_locks/admitted.rs"]
 mod admitted;
-#[path = "shared/built.rs"]
-mod built;
 #[path = "shared_locks/candidate.rs"]
 mod candidate;
 #[path = "contended/commands.rs"]

@@ -3,7 +3,8 @@
 use std::fs;
 use std::thread::available_parallelism;
 
-use crate::built::built;
+#[path = "built.rs"]
+mod built;
 
 /// The commit, the machine, and how much else it did when this began.
 pub(crate) fn described() -> String {
@@ -14,7 +15,7 @@ pub(crate) fn described() -> String {
     let load = load.as_ref().and_then(|load| load.split(' ').next()).unwrap_or("unknown");
     format!(
         "{}; {processors} processors{model} for clients and servers together, {} {}, loopback; the load was {load} when it began",
-        built(),
+        built::built(),
         std::env::consts::OS,
         kernel.trim()
     )

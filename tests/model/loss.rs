@@ -5,7 +5,6 @@
 //!
 //! What the holder makes of answers is decided by the shipped [`Lease`]. No answer is late, and none is lost of what was carried out.
 
-use std::fmt::{Debug, Formatter, Result};
 use std::hash::{Hash, Hasher};
 
 use redquorum::testing::protocol::{InstanceId, Instant, Lease, Refusal, Reply, Round};
@@ -24,7 +23,7 @@ enum Key {
 }
 
 /// Leases are told apart by all that they contain.
-#[derive(Clone)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Held(Lease);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -65,20 +64,6 @@ pub(crate) struct Loss<const N: usize> {
     pub(crate) deletions: u8,
     pub(crate) checks: u8,
 }
-
-impl Debug for Held {
-    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        self.0.fmt(f)
-    }
-}
-
-impl PartialEq for Held {
-    fn eq(&self, other: &Self) -> bool {
-        format!("{self:?}") == format!("{other:?}")
-    }
-}
-
-impl Eq for Held {}
 
 impl Hash for Held {
     fn hash<H: Hasher>(&self, state: &mut H) {

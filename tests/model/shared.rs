@@ -306,8 +306,7 @@ fn begin(state: &mut State, c: usize, phase: Phase) {
 
 fn count(state: &mut State, c: usize) {
     let now = state.now;
-    let granted: Vec<_> = state.requests(c).map(|request| *request).collect();
-    let granted = granted.into_iter().map(|request| match request {
+    let granted = state.instances.iter().map(|instance| match instance.sides[c].request {
         Request::Sent => None,
         request => Some(request == Request::Granted),
     });
