@@ -134,6 +134,11 @@ prove_rest() {
         wait
     done <"$LOGS/servers"
     unset REDQUORUM_SERVER
+    if command -v promtool >/dev/null; then
+        run "alerts of docs/prometheus-rules.yml" promtool test rules docs/prometheus-rules-test.yml
+    else
+        say "  skipped: the alerts, since there is no promtool (Debian: prometheus)"
+    fi
     others tests/ src/ examples/quickstart examples/axum examples/run examples/fencing.rs
 }
 
