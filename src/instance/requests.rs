@@ -21,9 +21,8 @@ pub(crate) struct Claim {
     pub(crate) mark: Option<Arc<WriterMark>>,
     /// The time to live of the keys, in whole milliseconds.
     pub(crate) ttl: Duration,
-    /// Whether anything was sent for it more than once, a repeat of the acquire, an extend, or the release:
-    /// then its release leaves a tombstone even where it deletes the key, for what sets keys may
-    /// still arrive (P6).
+    /// Whether anything was sent for it more than once that sets keys, a repeat of the acquire or an extend: then its release leaves a
+    /// tombstone even where it deletes the key, for the other may still arrive (P6).
     pub(crate) resent: bool,
     /// First attempt of an acquire, and no known contender (P28).
     pub(crate) is_first: bool,

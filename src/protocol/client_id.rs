@@ -8,8 +8,8 @@ pub const CLIENT_ID_BYTES: usize = 6;
 /// The same in hexadecimal digits.
 const DIGITS: usize = 2 * CLIENT_ID_BYTES;
 
-/// Before a client's id, gives the channel that it listens to.
-const CHANNEL: &str = "redquorum:wake:";
+/// Before a client's id, gives the channel that it listens to; all channels of this library begin with it.
+pub const CHANNEL: &str = "redquorum:wake:";
 
 /// With what a mark begins, and how many digits its ticket has.
 pub(super) const MARK: &str = "writer ";

@@ -54,7 +54,7 @@ pub use admission::decide::{ProcessFacts, RecordAction, check_terms, decide_as_r
 pub use admission::own_clock::{JumpedClock, which_clock_jumped};
 pub use admission::record::{AdmissionRecord, AdmissionTerms, LONGEST_TTL, ProcessIdentity, RecordOrigin, SeenRecords};
 pub use admission::state::{AdmissionState, AttachedRecord, RawReply, RecordMeaning};
-pub use client_id::{CLIENT_ID_BYTES, ClientId};
+pub use client_id::{CHANNEL, CLIENT_ID_BYTES, ClientId};
 pub use fencing::{ClocksApart, FencingToken, MAX_AHEAD, ProposingClock, proposing_clock};
 pub use instance_set::{InstanceId, InstanceSet};
 pub use leader::{MAX_LEADER_INFO, leader_label, read_leader};

@@ -111,7 +111,7 @@ impl BackgroundReleaser {
             let Some(instance) = self.instances.get(id.index()) else { continue };
             let mut releases = self.for_try.take_for(id, claim);
             if instance.obstacle().is_none() {
-                releases.extend(self.for_retry.take_for(id, claim).into_iter().map(PendingRelease::resent));
+                releases.extend(self.for_retry.take_for(id, claim));
             }
             releases.into_iter().for_each(|release| self.send(id, release)); // they are counted as pending already
         }
@@ -199,7 +199,7 @@ impl BackgroundReleaser {
         let expired = self.for_retry.take_expired(id, self.clock.now());
         if instance.obstacle().is_none() {
             for release in self.for_retry.take_oldest(id, MAX_BURST) {
-                self.send(id, release.resent());
+                self.send(id, release);
             }
         }
         let more = self.for_retry.len(id) > 0;

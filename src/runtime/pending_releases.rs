@@ -25,15 +25,6 @@ impl PendingRelease {
         let expires_at = now.saturating_add(claim.ttl.saturating_mul(2));
         Self { claim, expires_at, pending_on: Arc::new(AtomicUsize::new(instances)) }
     }
-
-    /// The same for a time when it was sent already. It goes as a script (P7): a comparison that deletes nothing takes
-    /// two round trips, and may never be in time where one takes more than half of that.
-    pub(super) fn resent(self) -> Self {
-        if self.claim.resent {
-            return self;
-        }
-        Self { claim: Arc::new(Claim { resent: true, ..Claim::clone(&self.claim) }), ..self }
-    }
 }
 
 /// So many of the releases of a lock are sent ahead of its next acquire: an instance that refuses them all keeps no client busy with

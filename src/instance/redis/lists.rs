@@ -10,10 +10,10 @@ use redis::{Cmd, RedisResult};
 
 use super::conn::Conn;
 use crate::instance::OtherList;
-use crate::protocol::Quorum;
+use crate::protocol::{CHANNEL, Quorum};
 
 fn channel(quorum: Quorum) -> String {
-    format!("redquorum:wake:{}-of-{}", quorum.votes(), quorum.instances())
+    format!("{CHANNEL}{}-of-{}", quorum.votes(), quorum.instances())
 }
 
 /// Has the server know this client's list.
