@@ -237,6 +237,7 @@ mod tests {
         let year_2096 = 3_976_214_400_000_000;
         let token = FencingToken::propose(year_2096, None);
         assert!(token.get() < FencingToken::MAX);
+        assert_eq!(FencingToken(FencingToken::MAX).next_grant().get(), FencingToken::MAX, "and stops there");
         assert!(token > FencingToken::propose(year_2096 - 1, None));
     }
 

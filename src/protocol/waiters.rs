@@ -339,6 +339,7 @@ mod tests {
         waiters.announce(b"a", waiter(1, 1), NOW);
         waiters.announce(b"b", waiter(1, 1), NOW);
         assert!(!waiters.take(b"b", NOW).is_empty());
+        assert_eq!(waiters.len(), 3, "who waits, who was served, and that the key was passed on");
         let later = NOW.saturating_add(REMEMBERED);
         assert!(waiters.clone().take(b"a", later).is_empty());
         waiters.expire(later);
@@ -364,7 +365,9 @@ mod tests {
         assert_eq!((&*taken, Waiter::woken_together(&taken)), (&all[..], 2));
         assert_eq!(Waiter::woken_together(&all[2..]), 1);
         assert_eq!(Waiter::woken_together(&[]), 0);
-        assert_eq!(waiters.announce(b"a", reader(2, 2), NOW), Announcement::Dropped, "a late copy");
+        for late in [reader(1, 1), reader(2, 2)] {
+            assert_eq!(waiters.announce(b"a", late, NOW), Announcement::Dropped, "a late copy");
+        }
         assert_eq!(waiters.announce(b"a", waiter(2, 2), NOW), Announcement::Forward(all[0].client), "another wait");
     }
 

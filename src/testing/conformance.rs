@@ -245,7 +245,8 @@ pub(crate) fn written(value: &Wire) -> Vec<u8> {
         Wire::Double(number) => format!(",{number}\r\n").into_bytes(),
         Wire::Boolean(truth) => format!("#{}\r\n", if *truth { 't' } else { 'f' }).into_bytes(),
         Wire::BulkString(text) => [format!("${}\r\n", text.len()).as_bytes(), text, b"\r\n"].concat(),
-        Wire::Array(items) | Wire::Set(items) => list('*', items),
+        Wire::Array(items) => list('*', items),
+        Wire::Set(items) => list('~', items),
         Wire::Map(pairs) => {
             let items: Vec<Wire> = pairs.iter().flat_map(|(key, value)| [key.clone(), value.clone()]).collect();
             list('%', &items)
