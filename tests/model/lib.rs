@@ -70,6 +70,15 @@ fn check<M: World>(world: CheckerBuilder<M>, what: &str, states: usize) {
     println!("{what}: {} states", checker.unique_state_count());
     checker.assert_properties();
     assert_eq!(checker.unique_state_count(), states);
+    note_searched(what, states).expect("a directory to write to");
+}
+
+/// For the table that `make sim` prints in the end: beside the program, which is below `target/`.
+fn note_searched(what: &str, states: usize) -> std::io::Result<()> {
+    let searched = std::env::current_exe()?.with_file_name("searched");
+    let name = what.replace(|char: char| !char.is_ascii_alphanumeric(), "");
+    std::fs::create_dir_all(&searched)?;
+    std::fs::write(searched.join(name), states.to_string())
 }
 
 /// What breaks a property. Deeper and deeper, so that the trace that is found is one of the shortest.

@@ -1,4 +1,4 @@
-//! What the fixed set has judged, as one table: printed at its end, and put into the page about tests by `--page`.
+//! What the fixed set has judged, and by what: printed at its end, and put into the page about tests by `--page`.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -6,7 +6,10 @@ use std::{fs, io};
 use crate::batch::Totals;
 use crate::grouped::grouped;
 use crate::marks::between_marks;
+use crate::planted::{self, SCENE};
 use crate::stats::Stats;
+
+const JUDGED: &str = "judged.md";
 
 /// The totals of each mode.
 #[derive(Default)]
@@ -19,11 +22,29 @@ impl Judged {
         is_well
     }
 
+    /// Prints what was judged, by what; whether that is known.
     pub(crate) fn report(&self) -> bool {
-        let table = self.table();
-        println!("\n{table}");
-        let written = file().and_then(|file| fs::write(file, table));
-        written.is_ok()
+        let written = self.whole().and_then(|(table, broken_by)| {
+            println!("\n{table}\n{broken_by}");
+            fs::write(file(JUDGED)?, table)
+        });
+        written.inspect_err(|error| println!("what was judged: {error}")).is_ok()
+    }
+
+    /// The table of the page, and what breaks each invariant.
+    fn whole(&self) -> io::Result<(String, String)> {
+        let invariants = planted::by_invariant()?;
+        let by_scenes = invariants.iter().filter(|(_, broken_by)| broken_by == SCENE).count();
+        let mut table = self.table();
+        table += &format!(
+            "\nInvariants: {}, each broken by a planted bug that it sees first, or (of {by_scenes}) by a scene.",
+            invariants.len()
+        );
+        if let Some((worlds, states)) = searched()? {
+            table += &format!(" States of the model: {} in {worlds} worlds.", grouped(&states.to_string()));
+        }
+        let rows = invariants.iter().map(|(invariant, broken_by)| format!("| {invariant} | {broken_by} |\n"));
+        Ok((table + "\n", format!("| invariant | broken by |\n|---|---|\n{}", rows.collect::<String>())))
     }
 
     fn table(&self) -> String {
@@ -45,13 +66,21 @@ impl Judged {
 
 /// Puts the table of the last fixed set into the page, if there was one.
 pub(crate) fn write_page() -> io::Result<()> {
-    let Ok(table) = fs::read_to_string(file()?) else { return Ok(()) };
+    let Ok(table) = fs::read_to_string(file(JUDGED)?) else { return Ok(()) };
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/testing.md");
     let page = between_marks(&fs::read_to_string(&path)?, "judged", &table);
     fs::write(path, page.ok_or_else(|| io::Error::other("the page has no marks"))?)
 }
 
-/// Beside the program, which is below `target/`.
-fn file() -> io::Result<PathBuf> {
-    Ok(std::env::current_exe()?.with_file_name("judged.md"))
+/// In how many worlds the model has searched how many states, if it was run.
+fn searched() -> io::Result<Option<(usize, u64)>> {
+    let Ok(worlds) = fs::read_dir(file("searched")?) else { return Ok(None) };
+    let states = worlds.map(|world| fs::read_to_string(world?.path())?.parse().map_err(io::Error::other));
+    let states = states.collect::<io::Result<Vec<u64>>>()?;
+    Ok(Some((states.len(), states.iter().sum())))
+}
+
+/// Beside the program, and that of the model, which are below `target/`.
+fn file(name: &str) -> io::Result<PathBuf> {
+    Ok(std::env::current_exe()?.with_file_name(name))
 }

@@ -16,6 +16,7 @@ use std::thread;
 
 use bug::Bug;
 use copy::Copy;
+pub(crate) use page::SCENE;
 use pinned::{Finding, Pinned};
 
 use crate::runner::run;
@@ -138,6 +139,13 @@ fn first_by_it(copy: &Copy, bug: &Bug, mut seeds: Range<u64>, jobs: usize) -> io
         seeds.start = seed + 1;
     }
     Ok(None)
+}
+
+/// Each invariant, with what breaks it.
+pub(crate) fn by_invariant() -> io::Result<Vec<(String, String)>> {
+    let (bugs, pinned) = (bug::all()?, Pinned::read()?);
+    let invariants = page::by_invariant(&bugs, &pinned);
+    Ok(invariants.into_iter().map(|(invariant, broken_by)| (invariant.to_owned(), broken_by.join(", "))).collect())
 }
 
 /// Writes the page for people.

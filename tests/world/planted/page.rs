@@ -7,7 +7,11 @@ use std::path::PathBuf;
 
 use super::bug::{Bug, MODEL, root};
 use super::pinned::{Finding, Pinned};
+use crate::invariants::scenes;
 use crate::scenario::seed_name;
+
+/// What breaks an invariant beside bugs.
+pub(crate) const SCENE: &str = "a scene";
 
 const HEAD: &str = "\
 # Planted bugs
@@ -36,20 +40,23 @@ fn page(bugs: &[Bug], pinned: &Pinned) -> String {
             page += &format!("- `{}`: {}\n", bug.name, caught_by(bug, pinned));
         }
     }
-    page += "\n## By invariant\n\n";
-    for (invariant, bugs) in by_invariant(bugs, pinned) {
-        page += &format!("- {invariant}: {}\n", bugs.join(", "));
+    page += "\n## By invariant\n\nThe bugs that each sees first, or a [scene](testing.md#invariants).\n\n";
+    for (invariant, broken_by) in by_invariant(bugs, pinned) {
+        page += &format!("- {invariant}: {}\n", broken_by.join(", "));
     }
     page + "\n[protocol.md]: protocol.md\n"
 }
 
-/// The bugs that each invariant has caught first.
-fn by_invariant<'a>(bugs: &'a [Bug], pinned: &'a Pinned) -> BTreeMap<&'a str, Vec<String>> {
+/// What breaks each invariant: the bugs that it has caught first, and a scene.
+pub(super) fn by_invariant<'a>(bugs: &'a [Bug], pinned: &'a Pinned) -> BTreeMap<&'a str, Vec<String>> {
     let mut invariants: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for bug in bugs {
         if let Some(Finding::Caught { by, .. }) = pinned.get(&bug.name) {
             invariants.entry(by).or_default().push(format!("`{}`", bug.name));
         }
+    }
+    for invariant in scenes::broken() {
+        invariants.entry(invariant).or_default().push(SCENE.to_owned());
     }
     invariants
 }

@@ -65,10 +65,18 @@ fn play(scene: &Scene, off: Option<&'static str>) -> BTreeSet<&'static str> {
     world.history().broken.clone()
 }
 
+fn all() -> Vec<Scene> {
+    [requests::scenes(), histories::scenes(), troubles::scenes()].into_iter().flatten().collect()
+}
+
+/// The invariants that are broken by one.
+pub(crate) fn broken() -> BTreeSet<&'static str> {
+    all().iter().map(|scene| scene.breaks).collect()
+}
+
 /// Whether each scene breaks what it is about, and whether the run in which that is off loses this scene and no other.
 pub(crate) fn are_seen() -> bool {
-    let scenes: Vec<Scene> =
-        [requests::scenes(), histories::scenes(), troubles::scenes()].into_iter().flatten().collect();
+    let scenes = all();
     let broken: Vec<_> = scenes.iter().map(|scene| play(scene, None)).collect();
     let mut wrong = Vec::new();
     for (scene, broken) in scenes.iter().zip(&broken) {
