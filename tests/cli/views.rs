@@ -542,7 +542,7 @@ fn a_check_warns_where_no_instance_may_fail() {
 #[test]
 fn a_bench_measures_the_instances_together_alone_and_against_each_other() {
     let fleet = fleet_of(3);
-    let bench = json_of(redquorum(&fleet, ["bench", "--time", "12s"]).arg("--json"));
+    let bench = json_of(redquorum(&fleet, ["bench", "--time", "3s"]).arg("--json"));
     let measured = bench["measured"].as_array().unwrap();
     assert_eq!(measured.len(), 2 + 2 * 3 + 1);
     for row in measured {
@@ -552,7 +552,7 @@ fn a_bench_measures_the_instances_together_alone_and_against_each_other() {
     assert_eq!(measured[0]["what"], json!("acquire"));
     assert!(bench["advice"][0].as_str().unwrap().starts_with("instance timeout: "));
     fleet[2].kill().unwrap();
-    let shown = output(&mut redquorum(&fleet, ["bench", "--time", "2s"]));
+    let shown = output(&mut redquorum(&fleet, ["bench", "--time", "1s"]));
     assert_eq!(shown.status.code(), Some(0), "{}", stderr(&shown));
     let shown = masked(&fleet, &stdout(&shown)).replace(" # ms", " #.# ms");
     assert!(shown.starts_with("WHAT COUNT P# P# MOST\nacquire # #.# ms "), "{shown}");
