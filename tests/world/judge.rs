@@ -572,8 +572,11 @@ impl Judge {
         let samples = self.rounds.values().flat_map(|rounds| &rounds.votes).filter(is_sample);
         let sample = samples.max_by_key(|vote| vote.at)?;
         let seen = sample.at;
+        // A connection knows the process by what it was told as it was made: the next one does not compare the clock of another life.
+        let made = || self.connections.get(usize::try_from(sample.connection).ok()?)?.sent(0).map(|first| first.at);
+        let known = if sample.connection == step.connection { seen } else { made().unwrap_or(seen) };
         let restarted = |accident: &Accident| {
-            accident.server == stepped.server && loses(accident.what) && seen <= accident.at && accident.at <= step.at
+            accident.server == stepped.server && loses(accident.what) && known <= accident.at && accident.at <= step.at
         };
         if self.accidents.iter().any(restarted) {
             return None;
