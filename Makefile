@@ -66,6 +66,7 @@ else ifdef SECONDS
 else ifdef SEEDS
 	$(WORLD) -- --seeds $(SEEDS) $(if $(START),--start $(START))
 else
+	rm -rf $${CARGO_TARGET_DIR:-target}/release/deps/searched
 	$(CARGO) test --release --package redquorum-model
 	$(if $(PLANTED),,$(CARGO) test --release --test mirror -- --include-ignored)
 	$(WORLD)

@@ -576,7 +576,8 @@ impl Judge {
         let made = || self.connections.get(usize::try_from(sample.connection).ok()?)?.sent(0).map(|first| first.at);
         let known = if sample.connection == step.connection { seen } else { made().unwrap_or(seen) };
         let restarted = |accident: &Accident| {
-            accident.server == stepped.server && loses(accident.what) && known <= accident.at && accident.at <= step.at
+            let since = if ends_process(accident.what) { known } else { seen };
+            accident.server == stepped.server && loses(accident.what) && since <= accident.at && accident.at <= step.at
         };
         if self.accidents.iter().any(restarted) {
             return None;
